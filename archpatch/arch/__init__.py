@@ -1,0 +1,1 @@
+"""What an architecture is: pure, no process, no network, no clock."""

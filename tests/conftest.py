@@ -1,0 +1,22 @@
+"""Unit tests start no process and open no socket: a fixture makes them fail if they try."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+from typing import NoReturn
+
+import pytest
+
+_REAL = ("integration", "gpu", "benchmark")
+
+
+@pytest.fixture(autouse=True)
+def _pure(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not any(request.node.get_closest_marker(name) for name in _REAL):
+
+        def refuse(*_: object, **__: object) -> NoReturn:
+            pytest.fail("a unit test may start no process and open no socket: mark it integration")
+
+        monkeypatch.setattr(subprocess.Popen, "__init__", refuse)
+        monkeypatch.setattr(socket.socket, "connect", refuse)
