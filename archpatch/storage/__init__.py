@@ -1,0 +1,1 @@
+"""Atomic files, archives and digests: what every folder on disk rests on."""

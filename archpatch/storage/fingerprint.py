@@ -1,0 +1,20 @@
+"""Digests of named inputs: the same inputs give the same digest on every machine, in every locale and folder."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+
+__all__ = ["differing", "fingerprint"]
+
+
+def fingerprint(inputs: Mapping[str, str]) -> str:
+    """Return the SHA-256, in hexadecimal, of `inputs`; their order does not matter."""
+    canonical = json.dumps(dict(inputs), sort_keys=True, ensure_ascii=True, separators=(",", ":"))
+    return hashlib.sha256(canonical.encode("ascii")).hexdigest()
+
+
+def differing(before: Mapping[str, str], after: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the names of the inputs that differ, or that only one side has, sorted."""
+    return tuple(sorted(name for name in before.keys() | after.keys() if before.get(name) != after.get(name)))

@@ -1,0 +1,1 @@
+"""What a wheel really holds: device code in its ELF files, and its metadata."""

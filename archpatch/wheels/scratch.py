@@ -1,0 +1,61 @@
+"""Zip archives and mapped files, opened for the length of a call, with archpatch's own errors."""
+
+from __future__ import annotations
+
+import errno
+import lzma
+import mmap
+import shutil
+import tempfile
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+from zipfile import BadZipFile, ZipFile, ZipInfo
+
+from archpatch.errors import DiskFull, MissingFile, UnreadableBinary
+
+__all__ = ["full_disk", "mapped", "mapped_member", "opened_zip"]
+
+
+@contextmanager
+def opened_zip(path: Path) -> Iterator[ZipFile]:
+    """Open an archive for reading; damage found in the body raises `UnreadableBinary`, no file `MissingFile`."""
+    try:
+        with ZipFile(path) as archive:
+            yield archive
+    except FileNotFoundError:
+        raise MissingFile(f"{path} does not exist", remedy="Name a wheel.") from None
+    # zipfile says RuntimeError for an encrypted member, NotImplementedError (one too) for a strange compression.
+    except (BadZipFile, zlib.error, lzma.LZMAError, EOFError, RuntimeError) as error:
+        raise UnreadableBinary(f"{path} cannot be unpacked: {error}", remedy="Fetch or build it again.") from error
+
+
+@contextmanager
+def mapped(file: IO[bytes]) -> Iterator[mmap.mmap]:
+    """Map an open file, which must not be empty, read-only."""
+    with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        yield data
+
+
+@contextmanager
+def mapped_member(archive: ZipFile, member: ZipInfo) -> Iterator[mmap.mmap]:
+    """Unpack a member that is not empty into a temporary file and map that; raises `DiskFull`."""
+    with tempfile.TemporaryFile() as file:
+        with archive.open(member) as packed, full_disk(Path(tempfile.gettempdir())):
+            shutil.copyfileobj(packed, file, 1 << 20)
+            file.flush()
+        with mapped(file) as data:
+            yield data
+
+
+@contextmanager
+def full_disk(folder: Path) -> Iterator[None]:
+    """Raise `DiskFull` for what the system reports as no space left or a quota spent in `folder`."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        raise DiskFull(f"no space is left in {folder}", remedy="Free some, or point TMPDIR elsewhere.") from error
