@@ -1,0 +1,1 @@
+"""What is known of packages: one TOML file each, and their loader."""
