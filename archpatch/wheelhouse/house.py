@@ -1,0 +1,265 @@
+"""A wheelhouse on disk: what is in it, what is intact, and how a wheel gets in."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from html import escape
+from pathlib import Path
+from urllib.parse import quote
+
+from filelock import FileLock
+from packaging.specifiers import SpecifierSet
+from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
+from packaging.version import Version
+
+from archpatch.arch.arch import DeviceCode
+from archpatch.errors import WheelhouseConflict, WheelhouseDamaged
+from archpatch.storage.atomic import disk_errors, sha256_of, write_text
+from archpatch.storage.fingerprint import differing
+from archpatch.wheelhouse.layout import HIDDEN, Stack, arch_folder, gpu_folder, relative_link
+from archpatch.wheelhouse.record import Record, record_path
+
+__all__ = ["Entry", "Wheelhouse"]
+
+_STAGING = ".staging"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """One wheel and its record."""
+
+    wheel: Path
+    record: Record
+
+    def check(self) -> None:
+        """Raise `WheelhouseDamaged` unless the wheel's bytes are those that were recorded."""
+        if self.wheel.name != self.record.wheel:
+            raise WheelhouseDamaged(f"{self.wheel} was renamed", remedy=f"It was published as {self.record.wheel}.")
+        if sha256_of(self.wheel) != self.record.sha256:
+            raise WheelhouseDamaged(f"{self.wheel} was changed after it was published", remedy="Build it again.")
+
+
+@dataclass(frozen=True, slots=True)
+class Wheelhouse:
+    """The wheelhouse in the folder `root`, which need not exist yet."""
+
+    root: Path
+
+    # --- reading ---
+
+    def wheels(self) -> Iterator[Path]:
+        """Yield every published wheel once, sorted; links and unfinished files are left out."""
+        yield from sorted(
+            path
+            for path in self.root.glob("*/*/*.whl")
+            if path.is_file() and not path.is_symlink() and not path.parent.parent.name.startswith(".")
+        )
+
+    def entries(self) -> Iterator[Entry]:
+        """Yield every wheel that has a readable record."""
+        for wheel in self.wheels():
+            with contextlib.suppress(WheelhouseDamaged):
+                yield Entry(wheel=wheel, record=Record.read(record_path(wheel)))
+
+    def entry(self, wheel: Path) -> Entry:
+        """Return the entry of one wheel. Raises `WheelhouseDamaged` where its record is missing or torn."""
+        return Entry(wheel=wheel, record=Record.read(record_path(wheel)))
+
+    def links(self, gpu: str) -> Iterator[Path]:
+        """Yield the links of a GPU type, sorted, whatever they point at."""
+        yield from sorted((self.root / "gpu" / gpu).glob("*/*.whl"))
+
+    def gpus(self) -> tuple[str, ...]:
+        """Return the GPU types that have a folder."""
+        return tuple(sorted(path.name for path in (self.root / "gpu").glob("*") if path.is_dir()))
+
+    def entries_for(self, gpu: str) -> Iterator[Entry]:
+        """Yield what is filed for a GPU type."""
+        for link in self.links(gpu):
+            with contextlib.suppress(WheelhouseDamaged, OSError):
+                yield self.entry(link.resolve())
+
+    def gpus_of(self, entry: Entry) -> tuple[str, ...]:
+        """Return the GPU types that a wheel is filed for."""
+        folder, name = entry.wheel.parent.name, entry.wheel.name
+        return tuple(gpu for gpu in self.gpus() if (self.root / "gpu" / gpu / folder / name).is_file())
+
+    # --- the memo: which wheel a request led to ---
+
+    def remember(self, key: str, entry: Entry) -> None:
+        """Note that the request with the digest `key` leads to `entry`."""
+        note = {"wheel": entry.wheel.relative_to(self.root).as_posix(), "fingerprint": entry.record.fingerprint}
+        path = self._memo(key)
+        with disk_errors(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+        write_text(path, json.dumps(note) + "\n")
+
+    def recall(self, key: str) -> Entry | None:
+        """Return the intact wheel that the request with the digest `key` led to, or None."""
+        try:
+            note = json.loads(self._memo(key).read_text(encoding="utf-8"))
+            entry = self.entry(self.root / note["wheel"])
+            entry.check()
+        except (OSError, ValueError, KeyError, TypeError, WheelhouseDamaged):
+            return None
+        return entry if entry.record.fingerprint == note["fingerprint"] else None
+
+    def find(self, fingerprint: str) -> Entry | None:
+        """Return the intact wheel with this fingerprint, or None."""
+        for entry in self.entries():
+            if entry.record.fingerprint == fingerprint:
+                with contextlib.suppress(WheelhouseDamaged, OSError):
+                    entry.check()
+                    return entry
+        return None
+
+    def of_package(self, name: str, stack: Stack) -> Iterator[Entry]:
+        """Yield what is filed of a package for this torch and CUDA."""
+        wanted = canonicalize_name(name)
+        for entry in self.entries():
+            if canonicalize_name(entry.record.name) == wanted and entry.wheel.parent.name == stack.folder:
+                yield entry
+
+    def newest(self, name: str, specifier: SpecifierSet, stack: Stack) -> Version | None:
+        """Return the newest version of a package that is filed for this torch and CUDA, and that `specifier` takes."""
+        versions = (Version(entry.record.version) for entry in self.of_package(name, stack))
+        return max((version for version in versions if specifier.contains(version, prereleases=True)), default=None)
+
+    def occupants(self, name: str, version: str, codes: Iterable[DeviceCode], stack: Stack) -> Iterator[Entry]:
+        """Yield the wheels of one release that hold exactly `codes`, for whatever interpreter."""
+        folder = self.root / arch_folder(codes, stack)
+        for entry in self.of_package(name, stack):
+            if entry.wheel.parent == folder and Version(entry.record.version) == Version(version):
+                yield entry
+
+    # --- writing ---
+
+    @contextlib.contextmanager
+    def lock(self, name: str) -> Iterator[None]:
+        """Hold the lock `name`, waiting for it; the system frees it when the holder dies."""
+        folder = self.root / HIDDEN / "locks"
+        with disk_errors(self.root):
+            folder.mkdir(parents=True, exist_ok=True)
+            lock = FileLock(folder / f"{name}.lock")
+            lock.acquire()
+        try:
+            yield
+        finally:
+            lock.release()
+
+    def publish(self, wheel: Path, record: Record, stack: Stack, *, replace: bool = True) -> Entry:
+        """File `wheel` under the archs that it holds, and return where it lies now.
+
+        The copy is staged beside the target; the record is renamed first and the wheel's rename commits, so that a
+        killed process leaves nothing that a reader can see. Raises `WheelhouseConflict` where the name is taken by a
+        wheel with another fingerprint and `replace` is false.
+        """
+        codes = [DeviceCode.parse(code) for code in record.device_code]
+        folder = self.root / arch_folder(codes, stack)
+        target = folder / record.wheel
+        with self.lock("publish"), disk_errors(target):
+            folder.mkdir(parents=True, exist_ok=True)
+            _sweep(folder)
+            staging = folder / _STAGING
+            staging.mkdir()
+            try:
+                staged = staging / record.wheel
+                shutil.copyfile(wheel, staged)
+                Entry(wheel=staged, record=record).check()
+                write_text(record_path(staged), record.to_json())
+                self._make_way(target, record, replace=replace)
+                record_path(staged).replace(record_path(target))
+                staged.replace(target)
+            finally:
+                shutil.rmtree(staging, ignore_errors=True)
+        return Entry(wheel=target, record=record)
+
+    def _make_way(self, target: Path, record: Record, *, replace: bool) -> None:
+        """Take away a wheel that holds the name, so that a record never stands beside another's wheel."""
+        if not target.is_file():
+            return
+        if not replace:
+            raise WheelhouseConflict(
+                f"{target.name} is already published: {self.difference(target, record.inputs)}",
+                remedy="Leave out --no-replace, or choose another --wheelhouse.",
+            )
+        target.unlink()
+
+    def difference(self, published: Path, inputs: Mapping[str, str]) -> str:
+        """Say in which inputs a published wheel differs from one with `inputs`."""
+        try:
+            before = self.entry(published).record.inputs
+        except WheelhouseDamaged as error:
+            return error.message
+        changes = [
+            f"{name} was {before.get(name, 'absent')}, is {inputs.get(name, 'absent')}"
+            for name in differing(before, inputs)
+        ]
+        return "; ".join(changes) or "the same inputs, other bytes"
+
+    def offer(self, entry: Entry, gpu: str, stack: Stack) -> Path:
+        """File `entry` for a GPU type too, and return the link; an older link of the same package goes.
+
+        Where the file system has no links, the folder gets an `index.html` instead, which pip's `--find-links` takes.
+        """
+        folder = self.root / gpu_folder(gpu, stack)
+        link = folder / entry.wheel.name
+        target = relative_link(entry.wheel, link)
+        if link.is_symlink() and link.readlink() == target:
+            return link
+        with self.lock("publish"), disk_errors(link):
+            folder.mkdir(parents=True, exist_ok=True)
+            try:
+                _place_link(link, target)
+            except OSError:
+                return _place_in_index(folder / "index.html", target)
+            for other in folder.glob("*.whl"):
+                if other != link and _same_slot(other.name, link.name):
+                    other.unlink()
+        return link
+
+    def _memo(self, key: str) -> Path:
+        return self.root / HIDDEN / "memo" / f"{key}.json"
+
+
+def _sweep(folder: Path) -> None:
+    """Remove what a killed process left in `folder`; the caller holds the lock, so nobody else is at work there."""
+    shutil.rmtree(folder / _STAGING, ignore_errors=True)
+    for record in folder.glob("*.whl.json"):
+        if not record.with_suffix("").exists():
+            record.unlink()
+
+
+def _place_link(link: Path, target: Path) -> None:
+    fresh = link.with_name(f".{link.name}.{os.getpid()}")
+    fresh.unlink(missing_ok=True)
+    fresh.symlink_to(target)
+    fresh.replace(link)
+
+
+def _place_in_index(index: Path, target: Path) -> Path:
+    line = f'<a href="{quote(target.as_posix())}">{escape(target.name)}</a><br>'
+    lines = index.read_text(encoding="utf-8").splitlines() if index.is_file() else ["<!DOCTYPE html>"]
+    kept = [old for old in lines if not (_href(old) and _same_slot(_href(old), target.name))]
+    write_text(index, "\n".join([*kept, line]) + "\n")
+    return index
+
+
+def _href(line: str) -> str:
+    """Return the wheel's name in a line of an index, or nothing."""
+    _, found, rest = line.partition('">')
+    return rest.partition("</a>")[0] if found else ""
+
+
+def _same_slot(one: str, other: str) -> bool:
+    """Tell whether two wheels are the same release for the same interpreter, whatever their local versions say."""
+    try:
+        (name, version, build, tags), (name2, version2, build2, tags2) = map(parse_wheel_filename, (one, other))
+    except InvalidWheelFilename:
+        return False
+    return (name, version.public, build, tags) == (name2, version2.public, build2, tags2)

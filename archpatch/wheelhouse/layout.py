@@ -1,0 +1,62 @@
+"""Where a wheel lies in a wheelhouse, and what its local version says."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from packaging.version import Version
+
+from archpatch.arch.arch import DeviceCode
+
+__all__ = ["HIDDEN", "Stack", "arch_folder", "gpu_folder", "local_version", "relative_link"]
+
+#: Everything that is no wheel and no record: locks and the memo. Readers skip it.
+HIDDEN = ".archpatch"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stack:
+    """The torch (full version, `2.14.1+cu130`) and the CUDA (`13.0`) that a wheel is compiled against."""
+
+    torch: str
+    cuda: str
+
+    @property
+    def cuda_tag(self) -> str:
+        """CUDA as torch's own wheels spell it: `cu130`."""
+        return "cu" + self.cuda.replace(".", "")
+
+    @property
+    def folder(self) -> str:
+        """The folder's name: pip cannot tell wheels for different torch apart, so each has its own."""
+        name = "torch" + self.torch.replace("+", "-")
+        return name if self.cuda_tag in name else f"{name}-{self.cuda_tag}"
+
+
+def _ordered(codes: Iterable[DeviceCode]) -> list[DeviceCode]:
+    """Cubins by arch, then PTX."""
+    return sorted(codes, key=lambda code: (code.ptx, code.arch))
+
+
+def local_version(codes: Iterable[DeviceCode], stack: Stack) -> str:
+    """Return the local version that says what is inside: `cu130torch2.14.1sm80.sm90.ptx90` (PEP 440)."""
+    tags = ".".join(code.tag for code in _ordered(codes))
+    return f"{stack.cuda_tag}torch{Version(stack.torch).public}{tags}"
+
+
+def arch_folder(codes: Iterable[DeviceCode], stack: Stack) -> PurePosixPath:
+    """Return the folder of the wheels that hold exactly `codes`: `sm80-sm90-ptx90/torch2.14.1-cu130`."""
+    return PurePosixPath("-".join(code.tag for code in _ordered(codes))) / stack.folder
+
+
+def gpu_folder(gpu: str, stack: Stack) -> PurePosixPath:
+    """Return the folder of one GPU type: what pip's `--find-links` takes."""
+    return PurePosixPath("gpu") / gpu / stack.folder
+
+
+def relative_link(target: Path, link: Path) -> Path:
+    """Return what a link at `link` has to say to point at `target`, so that a wheelhouse can be moved."""
+    return Path(os.path.relpath(target, link.parent))

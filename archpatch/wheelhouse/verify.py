@@ -1,0 +1,51 @@
+"""Check a wheelhouse: every wheel against its record and itself, every link."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from archpatch.errors import ArchpatchError, WheelhouseDamaged
+from archpatch.wheelhouse.house import Entry, Wheelhouse
+from archpatch.wheels.inspection import inspect_path
+from archpatch.wheels.metadata import verify_record
+
+__all__ = ["Fault", "verify"]
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """Something in a wheelhouse that is not as it was published."""
+
+    path: Path
+    problem: str
+
+
+def verify(house: Wheelhouse) -> Iterator[Fault]:
+    """Yield what is wrong: a wheel without a record, changed, unlike its record; a link that leads nowhere."""
+    for wheel in house.wheels():
+        problem = _problem(house, wheel)
+        if problem is not None:
+            yield Fault(wheel, problem)
+    for gpu in house.gpus():
+        for link in house.links(gpu):
+            if not link.is_file():
+                yield Fault(link, "the link leads nowhere")
+
+
+def _problem(house: Wheelhouse, wheel: Path) -> str | None:
+    try:
+        _check(house.entry(wheel))
+    except ArchpatchError as error:
+        return error.message
+    return None
+
+
+def _check(entry: Entry) -> None:
+    entry.check()
+    verify_record(entry.wheel)
+    inspection = inspect_path(entry.wheel)
+    held = tuple(map(str, (*inspection.cubins, *inspection.ptx)))
+    if held != entry.record.device_code:
+        raise WheelhouseDamaged(f"it holds {', '.join(held)}, its record says {', '.join(entry.record.device_code)}")
