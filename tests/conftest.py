@@ -8,7 +8,7 @@ from typing import NoReturn
 
 import pytest
 
-_REAL = ("integration", "gpu", "benchmark")
+_REAL = ("integration", "gpu", "benchmark", "packaging")
 
 
 @pytest.fixture(autouse=True)

@@ -40,7 +40,7 @@ WORDS = [*NAMES, *ARCHS, *(f"{word}+PTX" for word in (*NAMES, *ARCHS)), *(f"{nam
 
 
 @pytest.fixture(scope="module")
-def torch_codes():  # noqa: ANN201 - a function that is defined here
+def torch_codes():
     """Return torch's reading of a list: the device code it asks nvcc for, or None where it refuses."""
     cpp_extension = pytest.importorskip("torch.utils.cpp_extension")
     patch = pytest.MonkeyPatch()

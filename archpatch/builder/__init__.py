@@ -1,0 +1,1 @@
+"""The edge to the machine: fetch, toolchain, capture, compile."""

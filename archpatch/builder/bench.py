@@ -1,0 +1,89 @@
+"""The workbench: interpreter, toolkit and machine, looked at once, without importing torch."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from archpatch.builder.environment import decisive_variables
+from archpatch.builder.host import Host, inspect_host
+from archpatch.builder.interpreter import Interpreter, TorchFacts, probe
+from archpatch.builder.toolchain import Finding, Needs, check, require
+from archpatch.builder.toolkit import Toolkit, resolve_toolkit
+from archpatch.errors import ToolchainError
+from archpatch.recipes.recipe import Recipe
+
+__all__ = ["Bench", "look"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bench:
+    """What a build is made with; `toolkit` may be the error that looking for one ended in."""
+
+    interpreter: Interpreter
+    toolkit_or_error: Toolkit | ToolchainError
+    host: Host
+    environ: Mapping[str, str]
+
+    @property
+    def toolkit(self) -> Toolkit:
+        """The CUDA toolkit. Raises `ToolchainError` where there is none."""
+        if isinstance(self.toolkit_or_error, ToolchainError):
+            raise self.toolkit_or_error
+        return self.toolkit_or_error
+
+    @property
+    def torch(self) -> TorchFacts:
+        """The installed torch. Raises `ToolchainError` where there is none, or one without CUDA."""
+        torch = self.interpreter.torch
+        if torch is None or torch.cuda is None:
+            require(tuple(finding for finding in self.findings(Needs()) if finding.what == "torch"))
+        assert torch is not None  # noqa: S101 - require has raised
+        return torch
+
+    def findings(self, needs: Needs) -> tuple[Finding, ...]:
+        """Return what is here and what is missing for a build."""
+        return check(self.interpreter, self.toolkit_or_error, self.host, needs)
+
+    def inputs(self, recipe: Recipe) -> dict[str, str]:
+        """Return what of this bench decides the bytes of a wheel, by name."""
+        torch, toolkit, compiler = self.torch, self.toolkit, self.host.compiler
+        variables = decisive_variables({**self.environ, **dict(recipe.environment)}, recipe)
+        return {
+            "torch": torch.version,
+            "cuda": str(torch.cuda),
+            "cxx11-abi": str(torch.cxx11_abi),
+            "nvcc": str(toolkit.version),
+            "host-compiler": f"{compiler.kind} {compiler.version}" if compiler else "none",
+            "python": self.interpreter.abi_tag,
+            "platform": self.interpreter.platform_tag,
+            **{f"environment.{name}": value for name, value in variables.items()},
+        }
+
+    def toolchain(self) -> dict[str, str]:
+        """Return the tools with their places, for a record."""
+        return {
+            "python": f"{self.interpreter.version} ({self.interpreter.executable})",
+            "torch": f"{self.torch.version} ({self.torch.folder})",
+            "nvcc": f"{self.toolkit.version} ({self.toolkit.root}, {self.toolkit.origin.value})",
+            "host-compiler": str(self.host.compiler),
+            "ninja": str(self.host.ninja),
+            "cores": str(self.host.cores),
+        }
+
+
+def look(python: Path | None, toolkit: str, environ: Mapping[str, str], *, may_fetch: bool) -> Bench:
+    """Look at the interpreter `python` (None: this one), its toolkit and this machine; takes some 50 ms.
+
+    A toolkit that has to be fetched is fetched now, if `may_fetch` lets it.
+    """
+    interpreter = probe(python)
+    found: Toolkit | ToolchainError
+    try:
+        found = resolve_toolkit(toolkit, interpreter, environ, may_fetch=may_fetch)
+    except ToolchainError as error:
+        found = error
+    host = inspect_host(interpreter, environ, folder=Path(environ.get("TMPDIR") or tempfile.gettempdir()))
+    return Bench(interpreter=interpreter, toolkit_or_error=found, host=host, environ=dict(environ))

@@ -1,0 +1,157 @@
+"""Learn what nvcc would be told, without compiling: run `setup.py` up to torch's ninja file."""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from archpatch.arch.arch import DeviceCode, Pair
+from archpatch.arch.gencode import parse_flags
+from archpatch.builder.processes import run_logged
+from archpatch.builder.workplace import Workplace
+from archpatch.errors import CaptureFailed, NoSources, ToolchainError
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+__all__ = ["Capture", "CapturedExtension", "capture"]
+
+_DRIVER = Path(__file__).with_name("driver.py")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CapturedExtension:
+    """One extension: its name, its sources, and nvcc's final flags (None where it has no CUDA source).
+
+    `torch_added` are the arch flags among them that torch added by itself, which it does for an extension that
+    brings none of its own.
+    """
+
+    name: str
+    sources: tuple[Path, ...]
+    nvcc: tuple[str, ...] | None
+    torch_added: tuple[str, ...] = ()
+
+    @property
+    def pairs(self) -> tuple[Pair, ...]:
+        """The pairs that nvcc would compile for. Raises `CaptureFailed` for flags that nvcc would refuse."""
+        flags = parse_flags(self.nvcc or ())
+        if flags.problems:
+            raise CaptureFailed(
+                f"extension {self.name}: nvcc would get {'; '.join(flags.problems)}",
+                remedy="The arch flags of setup.py do not fit together: report the package.",
+            )
+        return flags.pairs
+
+    @property
+    def device_code(self) -> frozenset[DeviceCode]:
+        """What the linked extension must hold, no more and no less."""
+        return frozenset(pair.device_code for pair in self.pairs)
+
+    @property
+    def has_own_pairs(self) -> bool:
+        """Whether the package itself, and not torch, decides what this extension is compiled for."""
+        return bool(self.pairs) and not self.torch_added
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Capture:
+    """What `setup()` was called with, in the order in which it would be built."""
+
+    name: str | None
+    version: str | None
+    extensions: tuple[CapturedExtension, ...]
+
+    @property
+    def cuda_extensions(self) -> tuple[CapturedExtension, ...]:
+        """The extensions that hold device code."""
+        return tuple(extension for extension in self.extensions if extension.nvcc is not None)
+
+    @property
+    def sources(self) -> int:
+        """The number of files to compile."""
+        return sum(len(extension.sources) for extension in self.extensions)
+
+
+def capture(workplace: Workplace) -> Capture:
+    """Run the `setup.py` of the workplace and return what would be compiled; takes seconds.
+
+    Raises `ToolchainError` for a missing build requirement, `NoSources` where files that `setup.py` names are not
+    there, and `CaptureFailed` for whatever else `setup.py` does wrong.
+    """
+    with tempfile.TemporaryDirectory(prefix="archpatch-") as folder:
+        result = Path(folder, "capture.json")
+        status = run_logged(
+            [str(workplace.python), str(_DRIVER), str(result), "" if names_backend(workplace.tree) else "legacy"],
+            cwd=workplace.tree,
+            environment=workplace.environment,
+            log=workplace.log,
+        )
+        if status or not result.is_file():
+            raise CaptureFailed(f"setup.py ended the interpreter (status {status})", remedy=f"See {workplace.log}.")
+        seen = json.loads(result.read_text(encoding="utf-8"))
+    if seen["error"]:
+        raise _failure(seen["error"], workplace)
+    captured = _read(seen)
+    _check_sources(captured, workplace.tree)
+    return captured
+
+
+def names_backend(tree: Path) -> bool:
+    """Tell whether the project names its build backend; where it does not, setuptools puts it on the import path."""
+    project = tree / "pyproject.toml"
+    if not project.is_file():
+        return False
+    try:
+        return "build-backend" in tomllib.loads(project.read_text(encoding="utf-8")).get("build-system", {})
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise CaptureFailed(f"{project.name} cannot be read: {error}", remedy="Report the package.") from None
+
+
+def _read(seen: Mapping[str, Any]) -> Capture:
+    return Capture(
+        name=seen["name"],
+        version=seen["version"],
+        extensions=tuple(
+            CapturedExtension(
+                name=extension["name"],
+                sources=tuple(map(Path, extension["sources"])),
+                nvcc=None if extension["nvcc"] is None else tuple(extension["nvcc"]),
+                torch_added=tuple(extension["torch_added"]),
+            )
+            for extension in seen["extensions"]
+        ),
+    )
+
+
+def _failure(error: Mapping[str, Any], workplace: Workplace) -> CaptureFailed | ToolchainError:
+    where, see = error["where"] or "setup.py", f"See {workplace.log}."
+    if error["module"]:
+        python = workplace.python
+        return ToolchainError(
+            f"{where} needs the module {error['module']!r}, which {python} does not have",
+            remedy=f"Install it there: {python} -m pip install {error['module'].partition('.')[0]}",
+        )
+    if error["kind"] == "SystemExit":
+        return CaptureFailed(f"{where} called sys.exit({error['message']!r})", remedy=see)
+    return CaptureFailed(f"{where} raised {error['kind']}: {error['message']}", remedy=see)
+
+
+def _check_sources(captured: Capture, tree: Path) -> None:
+    missing = [source for extension in captured.extensions for source in extension.sources if not source.is_file()]
+    if missing:
+        named = sorted({str(path.relative_to(tree)) if path.is_relative_to(tree) else str(path) for path in missing})
+        more = f" and {len(named) - 3} more" if len(named) > 3 else ""  # noqa: PLR2004 - enough to recognise them
+        raise NoSources(
+            f"the source holds none of the files that its setup.py names: {', '.join(named[:3])}{more}"
+            if len(named) == captured.sources
+            else f"the source lacks files that its setup.py names: {', '.join(named[:3])}{more}",
+            remedy="Build it from its repository: git+https://...@TAG.",
+        )

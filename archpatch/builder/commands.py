@@ -1,0 +1,60 @@
+"""Run a short command and take what it prints; compilers are run by `processes`."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+__all__ = ["Output", "Runner", "run_command"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Output:
+    """What a command left: its exit status and what it printed."""
+
+    status: int
+    stdout: str = ""
+    stderr: str = ""
+
+
+class Runner(Protocol):
+    """How commands are run: `run_command`, or a fake in tests."""
+
+    def __call__(self, command: Sequence[str], *, cwd: Path, environment: Mapping[str, str]) -> Output:
+        """Run `command` to its end; raises `FileNotFoundError` where there is no such program."""
+        ...
+
+
+def run_command(command: Sequence[str], *, cwd: Path, environment: Mapping[str, str]) -> Output:
+    """Run `command` to its end, without a terminal or an input that it could ask at.
+
+    It gets a session of its own, and when this call is interrupted all of that session's group ends with it. Raises
+    `FileNotFoundError` where there is no such program.
+    """
+    process = subprocess.Popen(
+        list(command),
+        cwd=cwd,
+        env=dict(environment),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    )
+    try:
+        stdout, stderr = process.communicate()
+    except BaseException:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+        raise
+    return Output(status=process.returncode, stdout=_text(stdout), stderr=_text(stderr))
+
+
+def _text(data: bytes) -> str:
+    return data.decode("utf-8", "replace")

@@ -1,0 +1,83 @@
+"""Compile a wheel in a fresh tree, in the interpreter that holds torch."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from archpatch.builder.diagnosis import first_error, is_disk_full
+from archpatch.builder.events import Listener
+from archpatch.builder.processes import run_logged, session_commands
+from archpatch.builder.workplace import Workplace
+from archpatch.errors import BuildFailed, DiskFull
+
+__all__ = ["compile_wheel"]
+
+#: A line of ninja's (`[3/10] nvcc ...`): it comes when a file is done, since the output is no terminal.
+_FINISHED = re.compile(r"^\[\d+/\d+\] ")
+
+
+def compile_wheel(workplace: Workplace, into: Path, *, sources: Sequence[Path]) -> Path:
+    """Build the wheel of the project in the workplace into the folder `into` and return it.
+
+    `sources` are the files that will be compiled, for the progress. Raises `BuildFailed` with the first compiler
+    error, and `DiskFull`. The tree must be fresh: setuptools does not see that `setup.py` changed, and would take
+    objects that were compiled for other archs.
+    """
+    from build import BuildBackendException, BuildException, ProjectBuilder  # noqa: PLC0415 - only builds need it
+
+    progress = _Progress({str(source) for source in sources}, workplace.listener)
+
+    def runner(cmd: Sequence[str], cwd: str | None = None, extra_environ: Mapping[str, str] | None = None) -> None:
+        status = run_logged(
+            cmd,
+            cwd=Path(cwd or workplace.tree),
+            environment={**workplace.environment, **(extra_environ or {})},
+            log=workplace.log,
+            watcher=progress.watch,
+        )
+        if status:
+            raise subprocess.CalledProcessError(status, list(cmd))
+
+    into.mkdir(parents=True, exist_ok=True)
+    builder = ProjectBuilder(workplace.tree, python_executable=str(workplace.python), runner=runner)
+    try:
+        # What a backend prints as warnings is in the log; build repeats it as warnings of this process.
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return Path(builder.build("wheel", into))
+    except (BuildException, BuildBackendException, subprocess.CalledProcessError) as error:
+        raise _failure(workplace.log, error) from error
+
+
+def _failure(log: Path, error: Exception) -> BuildFailed | DiskFull:
+    lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
+    if is_disk_full(lines):
+        return DiskFull("the disk is full", remedy=f"Free some space, or point TMPDIR elsewhere. The log: {log}")
+    return BuildFailed(f"the build failed: {first_error(lines) or error}", remedy=f"The whole log: {log}")
+
+
+@dataclass(slots=True)
+class _Progress:
+    """Counts the files that ninja reports as done, and looks for those that compilers hold now."""
+
+    sources: set[str]
+    listener: Listener
+    done: int = 0
+    current: tuple[str, ...] = field(default=())
+
+    def watch(self, line: str | None, session: int) -> None:
+        if line is None:
+            self.current = tuple(sorted(self.files_in(session_commands(session))))
+        elif _FINISHED.match(line):
+            self.done = min(self.done + 1, len(self.sources))
+        else:
+            return
+        self.listener.compiling(self.done, len(self.sources), self.current)
+
+    def files_in(self, commands: Iterable[Sequence[str]]) -> set[str]:
+        return {Path(word).name for words in commands for word in words if word in self.sources}

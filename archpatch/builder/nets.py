@@ -1,0 +1,148 @@
+"""Two nets after the rewrite: nvcc will be told what was selected, and the wheel holds what nvcc was told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import PurePosixPath
+
+from archpatch.arch.arch import ArchRequest, DeviceCode
+from archpatch.arch.coverage import Verdict, runs_on
+from archpatch.arch.selection import Request, Selection
+from archpatch.builder.capture import Capture, CapturedExtension
+from archpatch.builder.toolkit import Toolkit
+from archpatch.errors import DeviceCodeMismatch, NoMatchingArch, NoSources, SetupRefused, ToolchainError
+from archpatch.wheels.elf import Binary
+from archpatch.wheels.inspection import Inspection
+
+__all__ = ["Expected", "check_flags", "check_wheel"]
+
+#: What each extension must hold, by its full name.
+Expected = Mapping[str, frozenset[DeviceCode]]
+
+
+def check_flags(
+    seen: Capture,
+    *,
+    request: Request,
+    selection: Selection | None,
+    toolkit: Toolkit,
+    unpatched: Callable[[], Capture],
+) -> Expected:
+    """Check what nvcc would be told against what was selected, and return what each CUDA extension must hold.
+
+    `selection` is what the rewrite did, None where the file has no pairs of its own. `unpatched` captures the original
+    `setup.py`; it is called only where an extension may have lost all its pairs. Raises `NoSources` where nothing would
+    be compiled, `NoMatchingArch` where an extension lost all, `SetupRefused` where flags appear that the rewrite did
+    not see, and `ToolchainError` for an arch that this nvcc does not know.
+    """
+    if not seen.cuda_extensions:
+        raise NoSources(
+            "setup.py builds no CUDA extension here: the wheel would hold no device code",
+            remedy="The package may need a variable (see its recipe), or has nothing to compile ahead of time.",
+        )
+    if selection is not None:
+        _check_none_lost_all(seen, unpatched)
+    for extension in seen.cuda_extensions:
+        _check_extension(extension, request, selection, toolkit)
+    return {extension.name: extension.device_code for extension in seen.cuda_extensions}
+
+
+def _check_none_lost_all(seen: Capture, unpatched: Callable[[], Capture]) -> None:
+    """Raise for an extension that had pairs of its own and lost them all: torch then adds flags, and hides it."""
+    suspects = {extension.name for extension in seen.cuda_extensions if not extension.has_own_pairs}
+    if not suspects:
+        return
+    for extension in unpatched().cuda_extensions:
+        if extension.name in suspects and extension.has_own_pairs:
+            raise NoMatchingArch(
+                f"extension {extension.name}: nothing remains of {_listed(extension.device_code)}",
+                remedy="Ask for one of these, or use --on-missing nearest or add. A pair that was asked for may stand "
+                "under a condition that is false for this toolkit.",
+            )
+
+
+def _check_extension(
+    extension: CapturedExtension, request: Request, selection: Selection | None, toolkit: Toolkit
+) -> None:
+    codes = extension.device_code
+    if not codes:
+        raise SetupRefused(
+            f"extension {extension.name}: nvcc would be told no arch and would compile for its default",
+            remedy="Set the package's own arch variable in a recipe, or report the package.",
+        )
+    stray = [code for code in codes if not _was_asked_for(code, request, extension, selection)]
+    if stray:
+        raise SetupRefused(
+            f"extension {extension.name}: setup.py adds {_listed(stray)}, which nobody asked for, in a way that the "
+            "rewrite does not see",
+            remedy="Set the package's own arch variable in a recipe ([tool.archpatch.recipes]), or report the package.",
+        )
+    unknown = [pair for pair in extension.pairs if not toolkit.supports(pair)]
+    if unknown:
+        known = ", ".join(str(arch) for arch in toolkit.archs if not arch.suffix)
+        raise ToolchainError(
+            f"extension {extension.name}: nvcc {toolkit.version} does not know {'; '.join(map(str, unknown))}",
+            remedy=f"It knows {known}. Ask for one of these, or use another toolkit (--toolkit).",
+        )
+
+
+def _was_asked_for(
+    code: DeviceCode, request: Request, extension: CapturedExtension, selection: Selection | None
+) -> bool:
+    if selection is not None and extension.has_own_pairs:
+        return code in selection.device_code
+    if isinstance(request, ArchRequest):
+        return code in request.device_code
+    return any(runs_on(code, gpu.arch) is not Verdict.NO for gpu in request.gpus)
+
+
+def check_wheel(inspection: Inspection, expected: Expected) -> tuple[str, ...]:
+    """Check that each extension in a wheel holds exactly what was captured; return notes on other device code.
+
+    Raises `DeviceCodeMismatch`, which names what is missing and what is too much.
+    """
+    by_name = {name: _binary_of(name, inspection.files) for name in expected}
+    for name, wanted in expected.items():
+        binary = by_name[name]
+        if binary is None:
+            raise DeviceCodeMismatch(
+                f"the wheel holds no library for the extension {name}", remedy="Report the package: see the log."
+            )
+        held = frozenset((*binary.cubins, *binary.ptx))
+        if held != wanted:
+            raise DeviceCodeMismatch(_difference(name, wanted, held), remedy=_LOOK)
+    known = {binary.path for binary in by_name.values() if binary is not None}
+    return tuple(
+        f"{binary.path} holds {_listed((*binary.cubins, *binary.ptx))}; it is no extension of setup.py: not judged"
+        for binary in inspection.files
+        if binary.path not in known and (binary.cubins or binary.ptx)
+    )
+
+
+_LOOK = (
+    "Something between setup.py and nvcc changes the flags: a wrapper (PYTORCH_NVCC, a compiler cache) or a profile "
+    "file (nvcc.profile). Nothing was published."
+)
+
+
+def _difference(name: str, wanted: frozenset[DeviceCode], held: frozenset[DeviceCode]) -> str:
+    parts = [f"the extension {name} holds {_listed(held)}; nvcc was asked for {_listed(wanted)}"]
+    if wanted - held:
+        parts.append(f"missing: {_listed(wanted - held)}")
+    if held - wanted:
+        parts.append(f"too much: {_listed(held - wanted)}")
+    return "; ".join(parts)
+
+
+def _binary_of(name: str, files: Iterable[Binary]) -> Binary | None:
+    """Return the library of an extension: `a.b` is `a/b.cpython-311-x86_64-linux-gnu.so` in a wheel."""
+    *package, stem = name.split(".")
+    for file in files:
+        path = PurePosixPath(file.path)
+        if path.name.split(".")[0] == stem and path.parts[-len(package) - 1 : -1] == tuple(package):
+            return file
+    return None
+
+
+def _listed(codes: Iterable[DeviceCode]) -> str:
+    return ", ".join(map(str, sorted(codes, key=lambda code: (code.ptx, code.arch)))) or "no device code"

@@ -1,0 +1,126 @@
+"""Statements taken out of a block, or put into it: comments above them move on, an emptied block gets `pass`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import libcst as cst
+
+from archpatch.rewrite.rows import Change
+
+__all__ = ["edit_block", "edit_suite"]
+
+_Small = cst.BaseSmallStatement
+_WithText = Callable[[_Small, cst.SimpleString], _Small]
+_Body = Sequence[cst.BaseStatement]
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """Changes by place: what goes, and which statements are put behind which place."""
+
+    gone: frozenset[tuple[int, ...]]
+    new: dict[tuple[int, ...], list[list[_Small]]]
+
+
+def edit_suite(node: cst.CSTNode, changes: Sequence[Change], with_text: _WithText) -> cst.CSTNode:
+    """Carry out `changes` in the statements behind a colon: `if x: flags.append(...)`."""
+    assert isinstance(node, cst.SimpleStatementSuite)  # noqa: S101 - narrows the type
+    plan = _plan([node.body], changes, with_text)
+    return node.with_changes(body=_edit_line(node.body, 0, plan) or [cst.Pass()])
+
+
+def edit_block(node: cst.CSTNode, changes: Sequence[Change], with_text: _WithText) -> cst.CSTNode:
+    """Carry out `changes` in an indented block or a module."""
+    assert isinstance(node, cst.Module | cst.IndentedBlock)  # noqa: S101 - narrows the type
+    bodies = [line.body if isinstance(line, cst.SimpleStatementLine) else () for line in node.body]
+    plan = _plan(bodies, changes, with_text)
+    body: list[cst.BaseStatement] = []
+    above: list[cst.EmptyLine] = []
+    for number, line in enumerate(node.body):
+        edited = _edit_statement(line, number, plan)
+        if edited:
+            first, *others = edited
+            body += [first.with_changes(leading_lines=_meet(above, _leading(first))), *others]
+            above = []
+        else:
+            above = _meet(above, _leading(line))
+    if not body:
+        return node.with_changes(body=[_pass_instead(node.body[-1], above)])
+    footer = [*(line for line in _meet(above, ()) if line.comment), *node.footer] if above else node.footer
+    return node.with_changes(body=body, footer=footer)
+
+
+def _plan(bodies: Sequence[Sequence[_Small]], changes: Sequence[Change], with_text: _WithText) -> _Plan:
+    gone = {place for change in changes if change.remove for place in change.positions}
+    new: dict[tuple[int, ...], list[list[_Small]]] = {}
+    for change in changes:
+        models = [bodies[line][part] for line, part in change.positions]
+        inserted = [
+            [with_text(model, text) for model, text in zip(models, words, strict=False)] for words in change.insert
+        ]
+        if inserted:
+            new.setdefault(change.positions[-1], []).extend(inserted)
+    return _Plan(frozenset(gone), new)
+
+
+def _edit_statement(line: cst.BaseStatement, number: int, plan: _Plan) -> list[cst.BaseStatement]:
+    """Return what `line` becomes: nothing, itself, or itself with lines of the same make behind it."""
+    if not isinstance(line, cst.SimpleStatementLine):
+        return [line]
+    if len(line.body) > 1:
+        small = _edit_line(line.body, number, plan)
+        return [line if small == list(line.body) else line.with_changes(body=small)] if small else []
+    kept: list[cst.BaseStatement] = [] if (number, 0) in plan.gone else [line]
+    ending = line.trailing_whitespace.with_changes(whitespace=cst.SimpleWhitespace(""), comment=None)
+    flat = [small for words in plan.new.get((number, 0), ()) for small in words]
+    model = line.with_changes(leading_lines=(), trailing_whitespace=ending)
+    added = [model.with_changes(body=[small.with_changes(semicolon=_NONE)]) for small in flat]
+    if added and not kept:
+        added[0] = added[0].with_changes(leading_lines=line.leading_lines)
+    return [*kept, *added]
+
+
+_NONE = cst.MaybeSentinel.DEFAULT
+
+
+def _edit_line(body: Sequence[_Small], number: int, plan: _Plan) -> list[_Small]:
+    """Return the statements that remain of a line of several."""
+    result: list[_Small] = []
+    for part, small in enumerate(body):
+        if (number, part) not in plan.gone:
+            result.append(small)
+        result += [new for words in plan.new.get((number, part), ()) for new in words]
+    if not result or result == list(body):
+        return result
+    semicolon = cst.Semicolon(whitespace_after=cst.SimpleWhitespace(" "))
+    joined = [
+        small if isinstance(small.semicolon, cst.Semicolon) else small.with_changes(semicolon=semicolon)
+        for small in result
+    ]
+    return [*joined[:-1], joined[-1].with_changes(semicolon=body[-1].semicolon)]
+
+
+def _leading(statement: cst.BaseStatement) -> Sequence[cst.EmptyLine]:
+    lines = getattr(statement, "leading_lines", ())
+    assert isinstance(lines, Sequence)  # noqa: S101 - narrows the type: each statement that libcst has carries them
+    return lines
+
+
+def _meet(above: Sequence[cst.EmptyLine], below: Sequence[cst.EmptyLine]) -> list[cst.EmptyLine]:
+    """Return the lines above a statement when those above a removed one come on top: no comment is lost.
+
+    Blank lines alone do not add up: the longer stretch stands.
+    """
+    if any(line.comment for line in above):
+        return [*above, *below]
+    blank = next((index for index, line in enumerate(below) if line.comment), len(below))
+    return list(below) if blank >= len(above) else [*above, *below[blank:]]
+
+
+def _pass_instead(removed: cst.BaseStatement, above: Sequence[cst.EmptyLine]) -> cst.SimpleStatementLine:
+    """Return a `pass` with the line end of what it stands for."""
+    assert isinstance(removed, cst.SimpleStatementLine)  # noqa: S101 - narrows the type: no other line is ever removed
+    ending = removed.trailing_whitespace.with_changes(whitespace=cst.SimpleWhitespace(""), comment=None)
+    return cst.SimpleStatementLine([cst.Pass()], leading_lines=above, trailing_whitespace=ending)

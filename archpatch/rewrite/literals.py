@@ -1,0 +1,59 @@
+"""String literals: their text as Python reads it, and literals with another text in the same spelling."""
+
+from __future__ import annotations
+
+import ast
+import warnings
+
+import libcst as cst
+
+from archpatch.rewrite.spelling import HOLE
+from archpatch.rewrite.tree import StringNode
+
+__all__ = ["inner", "respell", "text_of"]
+
+
+def text_of(node: cst.BaseExpression) -> str | None:
+    """Return the text of a string literal, with `HOLE` for each placeholder of an f-string; None for anything else."""
+    match node:
+        case cst.SimpleString():
+            return _evaluate(node.prefix, node.quote, inner(node))
+        case cst.ConcatenatedString():
+            left, right = text_of(node.left), text_of(node.right)
+            return None if left is None or right is None else left + right
+        case cst.FormattedString():
+            raw = "".join(part.value if isinstance(part, cst.FormattedStringText) else HOLE for part in node.parts)
+            plain = raw.replace("{{", "{").replace("}}", "}")
+            return _evaluate(node.prefix.lower().replace("f", ""), node.quote, plain)
+    return None
+
+
+def inner(node: StringNode) -> str:
+    """Return what stands between the quotes of a plain literal, escapes and all."""
+    if not isinstance(node, cst.SimpleString):
+        return text_of(node) or ""
+    start, end = len(node.prefix) + len(node.quote), len(node.quote)
+    return node.value[start:-end]
+
+
+def respell(node: StringNode, text: str) -> cst.SimpleString:
+    """Return a literal with the quotes and the prefix of `node` and `text` between them."""
+    first: cst.BaseExpression = node
+    while isinstance(first, cst.ConcatenatedString):
+        first = first.left
+    if isinstance(first, cst.FormattedString):
+        start, end = first.start.lower().replace("f", ""), first.end
+    else:
+        assert isinstance(first, cst.SimpleString)  # noqa: S101 - narrows the type: nothing else can stand there
+        start, end = first.prefix + first.quote, first.quote
+    return cst.SimpleString(f"{start}{text}{end}", lpar=node.lpar, rpar=node.rpar)
+
+
+def _evaluate(prefix: str, quote: str, raw: str) -> str | None:
+    if "b" in prefix.lower():
+        return None
+    if "\\" not in raw or "r" in prefix.lower():
+        return raw
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return str(ast.literal_eval(f"{prefix}{quote}{raw}{quote}"))

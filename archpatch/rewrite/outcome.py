@@ -1,0 +1,84 @@
+"""What a rewrite can end in. Imports no libcst, so that any layer can name these types for free."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final, Literal
+
+from archpatch.arch.arch import Pair
+from archpatch.arch.selection import Action, Selection
+from archpatch.errors import ArchpatchError, NoMatchingArch, SetupRefused
+
+__all__ = ["REWRITE_GENERATION", "Outcome", "PairReport", "Refusal", "Refused", "Rewritten", "Unchanged"]
+
+#: Part of every build fingerprint: raised whenever the same input would give other bytes than before.
+REWRITE_GENERATION: Final = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PairReport:
+    """One pair of the file: `line` counts from 1 in the source as given (for an added pair, the one it stands by)."""
+
+    pair: Pair
+    line: int
+    action: Action
+    reason: str
+
+    def to_json(self) -> dict[str, Any]:
+        """Return `{pair, line, action, reason}` as the command line and a wheel's record have it."""
+        return {"pair": list(self.pair.spelled), "line": self.line, "action": self.action, "reason": self.reason}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal:
+    """A place that the text alone does not prove; `shape` is a short, stable name such as `f-string`."""
+
+    line: int
+    shape: str
+    reason: str
+    remedy: str
+
+    def __str__(self) -> str:
+        return f"line {self.line}: {self.shape}: {self.reason}. {self.remedy}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rewritten:
+    """The file changed; `notes` are for a person, such as a C++ standard that was raised."""
+
+    source: bytes
+    pairs: tuple[PairReport, ...]
+    selection: Selection | None
+    notes: tuple[str, ...] = ()
+    outcome: ClassVar[Literal["rewritten"]] = "rewritten"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unchanged:
+    """There was nothing to change: all pairs stay, or there are none and torch reads the variable itself."""
+
+    source: bytes
+    pairs: tuple[PairReport, ...]
+    selection: Selection | None
+    notes: tuple[str, ...] = ()
+    outcome: ClassVar[Literal["unchanged"]] = "unchanged"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refused:
+    """The file is left as it is: either `refusals` says where the proof fails, or `no_match` what is not there."""
+
+    source: bytes
+    pairs: tuple[PairReport, ...] = ()
+    refusals: tuple[Refusal, ...] = ()
+    no_match: NoMatchingArch | None = None
+    outcome: ClassVar[Literal["refused"]] = "refused"
+
+    def error(self) -> ArchpatchError:
+        """Return the error for a caller who cannot go on: `NoMatchingArch`, or `SetupRefused` with every refusal."""
+        if self.no_match is not None:
+            return self.no_match
+        return SetupRefused("setup.py cannot be rewritten safely:\n" + "\n".join(f"  {item}" for item in self.refusals))
+
+
+Outcome = Rewritten | Unchanged | Refused

@@ -1,0 +1,196 @@
+"""The syntax tree of a `setup.py`: parsing without surprises, walking, line numbers, and applying edits.
+
+Built for start-up time. libcst's own visitors rebuild each node that they pass, its matchers and its position provider
+cost more than the parse itself; here only nodes on the way to an edit are rebuilt, and all others stay as they are.
+"""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import re
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from functools import cache
+from typing import Final, NamedTuple
+
+import libcst as cst
+
+__all__ = ["Edits", "Spot", "StringNode", "Tree", "Unreadable", "parse", "strings"]
+
+StringNode = cst.SimpleString | cst.ConcatenatedString | cst.FormattedString
+Edit = Callable[[cst.CSTNode], cst.CSTNode]
+
+#: libcst drops some white space at the end of a file, and keeps it all in front of a statement: this one.
+_END: Final = b"__archpatch_end__\n"
+
+#: No literal stands here. (Class level names of libcst fields, in any node.)
+_BARE: Final = frozenset(
+    {"leading_lines", "lines_after_decorators", "header", "footer", "indent", "trailing_whitespace", "default_indent"}
+    | {"lpar", "rpar", "lbracket", "rbracket", "lbrace", "rbrace", "comma", "semicolon", "equal", "dot", "colon"}
+)
+
+_MARK: Final = "\0"  # ast.parse has refused every source that has one of its own
+
+
+class Spot(NamedTuple):
+    """A node and where it stands: `field` of the parent's node."""
+
+    node: cst.CSTNode
+    parent: Spot | None
+    field: str
+
+    def above(self) -> Iterator[tuple[Spot, Spot]]:
+        """Yield (child, parent) from this spot up to the module."""
+        child = self
+        while child.parent is not None:
+            yield child, child.parent
+            child = child.parent
+
+
+class Unreadable(Exception):
+    """The source is not Python for this interpreter; `line` counts from 1."""
+
+    def __init__(self, line: int, reason: str) -> None:
+        super().__init__(reason)
+        self.line = line
+        self.reason = reason
+
+
+class Edits:
+    """What to change, by node: each edit gets the node with the edits below it already applied."""
+
+    def __init__(self) -> None:
+        self._edits: dict[int, Edit] = {}
+        self._on_the_way: set[int] = set()
+
+    def add(self, spot: Spot, edit: Edit) -> None:
+        """Have `edit` change the node at `spot`; one edit per node."""
+        self._edits[id(spot.node)] = edit
+        self._on_the_way.add(id(spot.node))
+        self._on_the_way.update(id(parent.node) for _, parent in spot.above())
+
+    def __bool__(self) -> bool:
+        return bool(self._edits)
+
+    def apply(self, node: cst.CSTNode) -> cst.CSTNode:
+        """Return `node` with all edits at and below it; what has none stays the same object."""
+        if id(node) not in self._on_the_way:
+            return node
+        changes: dict[str, object] = {}
+        for name in _fields(type(node)):
+            value = getattr(node, name)
+            if isinstance(value, cst.CSTNode) and id(value) in self._on_the_way:
+                changes[name] = self.apply(value)
+            elif isinstance(value, list | tuple) and any(id(item) in self._on_the_way for item in value):
+                changes[name] = [self.apply(item) for item in value]
+        updated = node.with_changes(**changes) if changes else node
+        edit = self._edits.get(id(node))
+        return updated if edit is None else edit(updated)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Tree:
+    """A parsed source: `module` ends with a statement of our own, which `render` takes away again."""
+
+    source: bytes
+    module: cst.Module
+
+    def code(self, node: cst.CSTNode) -> str:
+        """Return the text of `node`."""
+        return self.module.code_for_node(node)
+
+    def render(self, edits: Edits) -> bytes:
+        """Return the source with `edits` applied; it ends in a line end only if it did before."""
+        return self._without_end(_bytes(edits.apply(self.module)))
+
+    def lines(self, spots: Iterable[Spot]) -> tuple[dict[int, int], bool]:
+        """Return the line of each string by its node's `id`, and whether libcst gives the source back exactly.
+
+        `spots` are in the order of the source.
+        """
+        marks, order = Edits(), []
+        for spot in spots:
+            marks.add(spot, _marked)
+            order.append(id(spot.node))
+        parts = _bytes(marks.apply(self.module)).split(_MARK.encode())
+        numbers, line = [], 1
+        for part in parts[:-1]:
+            line += part.count(b"\n") + part.count(b"\r") - part.count(b"\r\n")
+            numbers.append(line)
+        return dict(zip(order, numbers, strict=True)), self._without_end(b"".join(parts)) == self.source
+
+    def _without_end(self, source: bytes) -> bytes:
+        source = source.removesuffix(_END)
+        return source if _closed(self.source) == self.source else source.rstrip(b"\r\n")
+
+
+def parse(source: bytes) -> Tree:
+    """Parse `source`; raises `Unreadable`.
+
+    Python's own parser goes first: it stops at any depth of nesting, where libcst's native one overflows the stack.
+    """
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            ast.parse(source)
+        return Tree(source, cst.parse_module(_closed(source) + _END))
+    except SyntaxError as error:
+        raise Unreadable(error.lineno or 1, error.msg) from None
+    except cst.ParserSyntaxError as error:
+        raise Unreadable(error.raw_line, error.message) from None
+    except (ValueError, LookupError) as error:
+        raise Unreadable(1, str(error)) from None
+    except (RecursionError, MemoryError):
+        raise Unreadable(1, "nested too deeply") from None
+
+
+def _closed(source: bytes) -> bytes:
+    """Return `source` with a line end of its own kind behind its last line."""
+    if not source or source.endswith((b"\n", b"\r")):
+        return source
+    first = re.search(rb"\r\n|\n|\r", source)
+    return source + (first[0] if first else b"\n")
+
+
+def strings(module: cst.Module) -> Iterator[Spot]:
+    """Yield where each string literal of `module` stands, in the order of the source."""
+    waiting = [Spot(module, None, "")]
+    while waiting:
+        spot = waiting.pop()
+        node = spot.node
+        if isinstance(node, StringNode):
+            yield spot
+            if not isinstance(node, cst.FormattedString):
+                continue
+        for name in reversed(_fields(type(node))):
+            value = getattr(node, name)
+            if isinstance(value, cst.CSTNode):
+                waiting.append(Spot(value, spot, name))
+            elif isinstance(value, (list, tuple)):
+                waiting.extend(Spot(item, spot, name) for item in reversed(value) if isinstance(item, cst.CSTNode))
+
+
+@cache
+def _fields(kind: type[cst.CSTNode]) -> tuple[str, ...]:
+    """Return the fields of a node in which an expression or a statement can stand."""
+    names = (field.name for field in dataclasses.fields(kind))
+    return tuple(name for name in names if name not in _BARE and not name.startswith("whitespace"))
+
+
+def _marked(node: cst.CSTNode) -> cst.CSTNode:
+    """Return the string `node` with a mark behind its opening quote."""
+    match node:
+        case cst.SimpleString():
+            start = len(node.prefix) + len(node.quote)
+            return node.with_changes(value=node.value[:start] + _MARK + node.value[start:])
+        case cst.FormattedString():
+            return node.with_changes(parts=(cst.FormattedStringText(_MARK), *node.parts))
+        case cst.ConcatenatedString():
+            return node.with_changes(left=_marked(node.left))
+    raise AssertionError(node)
+
+
+def _bytes(module: cst.CSTNode) -> bytes:
+    assert isinstance(module, cst.Module)  # noqa: S101 - narrows the type: an edit never replaces the module
+    return module.bytes

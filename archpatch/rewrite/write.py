@@ -1,0 +1,87 @@
+"""From decisions to edits: the literals of each flag, and of each C++ standard, written anew in their own spelling."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final
+
+import libcst as cst
+
+from archpatch.arch.arch import Pair
+from archpatch.arch.gencode import GENCODE_OPTIONS, format_pair
+from archpatch.rewrite.cxx_standard import falls_short, raised
+from archpatch.rewrite.decide import Fate
+from archpatch.rewrite.literals import inner, respell
+from archpatch.rewrite.refusals import out_of_reach, shape_of
+from archpatch.rewrite.rows import Change, Find, Row, Unit
+from archpatch.rewrite.spelling import gencode_option, keep_codes
+from archpatch.rewrite.tree import Edits, Spot
+
+__all__ = ["write_flags", "write_standards"]
+
+#: Calls that look a standard up in a string or list, or work on its text.
+_NOT_EMITTED: Final = frozenset({"concatenation", "format", "join", "percent-format", "remove", "replace", "split"})
+
+
+def write_flags(edits: Edits, fates: Iterable[Fate], spots: Mapping[int, Spot]) -> None:
+    """Add to `edits` what `fates` demand; `spots` says where each literal stands."""
+    by_container: dict[int, tuple[Row, list[Change]]] = {}
+    for fate in fates:
+        row = fate.unit.row
+        change, literals = _plan(fate)
+        for node, literal in literals:
+            edits.add(spots[id(node)], _put(literal))
+        if change.remove or change.insert:
+            by_container.setdefault(id(row.container.node), (row, []))[1].append(change)
+    for row, changes in by_container.values():
+        edits.add(row.container, _carry_out(row, changes))
+
+
+def write_standards(
+    edits: Edits, finds: Iterable[Find], lines: Mapping[int, int], standard: int | None
+) -> tuple[str, ...]:
+    """Add to `edits` what raises each C++ standard to `standard`; return what is to be said about it."""
+    if standard is None:
+        return ()
+    notes = []
+    for find in finds:
+        line = lines[id(find.node)]
+        flag = raised(find.text, standard) if isinstance(find.node, cst.SimpleString) else None
+        if flag is not None and shape_of(find) not in _NOT_EMITTED and out_of_reach(find.spot) != "subprocess":
+            edits.add(find.spot, _put(respell(find.node, flag)))
+            notes.append(f"line {line}: {find.text} raised to {flag}")
+        elif falls_short(find.text, standard):
+            notes.append(f"line {line}: a C++ standard below {standard} is left, it is not a flag of its own")
+    return tuple(notes)
+
+
+def _plan(fate: Fate) -> tuple[Change, list[tuple[cst.CSTNode, cst.SimpleString]]]:
+    """Return what changes in the row for one flag, and which of its literals become others."""
+    unit = fate.unit
+    new = [_written(unit, pair) for pair in fate.added]
+    literals: list[tuple[cst.CSTNode, cst.SimpleString]] = []
+    if fate.kept and fate.dropped:
+        if unit.flag.option in GENCODE_OPTIONS:
+            value = unit.nodes[-1]
+            literals = [(value, respell(value, keep_codes(inner(value), fate.kept)))]
+        else:
+            # An -arch says several things at once; what is left of them takes a -gencode each.
+            first, *others = (_written(unit, pair) for pair in fate.kept)
+            literals = list(zip(unit.nodes, first, strict=True))
+            new = [*others, *new]
+    return Change(unit.positions, remove=not fate.kept, insert=tuple(new)), literals
+
+
+def _written(unit: Unit, pair: Pair) -> tuple[cst.SimpleString, ...]:
+    """Return the literals of a `-gencode` for `pair`, spelled like `unit`: in one word or two, with its quotes."""
+    option, value = gencode_option(unit.flag.option), format_pair(pair)
+    texts = (f"{option}={value}",) if len(unit.nodes) == 1 else (option, value)
+    return tuple(respell(node, text) for node, text in zip(unit.nodes, texts, strict=True))
+
+
+def _put(literal: cst.SimpleString) -> Callable[[cst.CSTNode], cst.CSTNode]:
+    return lambda _: literal
+
+
+def _carry_out(row: Row, changes: Sequence[Change]) -> Callable[[cst.CSTNode], cst.CSTNode]:
+    return lambda node: row.edit(node, changes)

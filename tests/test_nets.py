@@ -1,0 +1,166 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from packaging.version import Version
+
+from archpatch.arch.arch import ArchRequest, DeviceCode, Pair
+from archpatch.arch.gpu import GpuRequest
+from archpatch.arch.selection import Policy, Request, Selection, select
+from archpatch.builder.capture import Capture, CapturedExtension
+from archpatch.builder.nets import check_flags, check_wheel
+from archpatch.builder.toolkit import Origin, Toolkit
+from archpatch.errors import (
+    ArchpatchError,
+    CaptureFailed,
+    DeviceCodeMismatch,
+    NoMatchingArch,
+    NoSources,
+    SetupRefused,
+    ToolchainError,
+)
+from archpatch.wheels.elf import Binary, Needs
+from archpatch.wheels.inspection import Inspection
+
+KNOWN = ("sm_80", "sm_90", "sm_90a", "sm_100", "compute_80", "compute_90", "compute_90a", "compute_100")
+TOOLKIT = Toolkit(
+    root=Path("/cuda"),
+    version=Version("13.0.88"),
+    origin=Origin.SYSTEM,
+    found_by="a test",
+    codes=frozenset(map(DeviceCode.parse, KNOWN)),
+)
+SELECTION = select([Pair.of(DeviceCode.parse(c)) for c in ("sm_80", "sm_90")], ArchRequest.parse("9.0"), Policy())
+
+
+def gencode(*codes: str) -> tuple[str, ...]:
+    return tuple(f"-gencode=arch=compute_{code.partition('_')[2]},code={code}" for code in codes)
+
+
+def extension(*codes: str, name: str = "ext", by_torch: bool = False) -> CapturedExtension:
+    flags = gencode(*codes)
+    return CapturedExtension(
+        name=name, sources=(Path("a.cu"),), nvcc=("-O3", *flags), torch_added=flags if by_torch else ()
+    )
+
+
+def capture(*extensions: CapturedExtension) -> Capture:
+    return Capture(name="p", version="1", extensions=extensions)
+
+
+def never() -> Capture:
+    raise AssertionError("the original need not be captured here")
+
+
+def check(
+    seen: Capture,
+    request: str = "9.0",
+    selection: Selection | None = SELECTION,
+    unpatched: Callable[[], Capture] = never,
+) -> dict[str, set[str]]:
+    asked: Request = ArchRequest.parse(request) if request[0].isdecimal() else GpuRequest.of(request)
+    expected = check_flags(seen, request=asked, selection=selection, toolkit=TOOLKIT, unpatched=unpatched)
+    return {name: set(map(str, codes)) for name, codes in expected.items()}
+
+
+def test_what_was_selected_is_expected() -> None:
+    plain = CapturedExtension(name="cpp", sources=(Path("b.cpp"),), nvcc=None)
+    assert check(capture(extension("sm_90"), plain)) == {"ext": {"sm_90"}}
+
+
+def test_an_extension_without_pairs_of_its_own_is_torchs() -> None:
+    seen = capture(extension("sm_90", by_torch=True))
+    assert check(seen, selection=None) == {"ext": {"sm_90"}}
+    assert check(seen, unpatched=lambda: seen) == {"ext": {"sm_90"}}
+
+
+def test_a_gpu_takes_torchs_pairs_that_run_on_it() -> None:
+    assert check(capture(extension("sm_90", "compute_90", by_torch=True)), "h200", None) == {
+        "ext": {"sm_90", "compute_90"}
+    }
+    with pytest.raises(SetupRefused):
+        check(capture(extension("sm_90", "sm_100", by_torch=True)), "h200", None)
+
+
+def test_an_extension_that_lost_all_its_pairs_is_found_behind_torchs() -> None:
+    with pytest.raises(NoMatchingArch, match=r"extension ext: nothing remains of sm_80"):
+        check(capture(extension("sm_90", by_torch=True)), unpatched=lambda: capture(extension("sm_80")))
+
+
+@pytest.mark.parametrize(
+    ("seen", "request_", "selection", "error", "says"),
+    [
+        (capture(), "9.0", SELECTION, NoSources, "no CUDA extension"),
+        (capture(extension("sm_90", "sm_100")), "9.0", SELECTION, SetupRefused, "adds sm_100"),
+        (capture(extension("sm_80")), "9.0", None, SetupRefused, "adds sm_80"),
+        (capture(extension("sm_75", by_torch=True)), "7.5", None, ToolchainError, "does not know compute_75,sm_75"),
+    ],
+)
+def test_what_was_not_selected_is_refused(
+    seen: Capture, request_: str, selection: Selection | None, error: type[ArchpatchError], says: str
+) -> None:
+    with pytest.raises(error, match=says):
+        check(seen, request_, selection)
+
+
+def test_no_arch_at_all_is_refused() -> None:
+    bare = CapturedExtension(name="ext", sources=(), nvcc=("-O3",))
+    with pytest.raises(SetupRefused, match="told no arch"):
+        check(capture(bare), unpatched=lambda: capture(bare))
+
+
+def test_flags_that_nvcc_refuses_are_refused_here() -> None:
+    orphan = CapturedExtension(name="ext", sources=(), nvcc=("-gencode", "-O3"))
+    with pytest.raises(CaptureFailed, match="-gencode without a value"):
+        check(capture(orphan))
+
+
+def binary(path: str, *codes: str) -> Binary:
+    parsed = tuple(map(DeviceCode.parse, codes))
+    return Binary(
+        path=path,
+        machine="x86_64",
+        cubins=tuple(code for code in parsed if not code.ptx),
+        ptx=tuple(code for code in parsed if code.ptx),
+        other=(),
+        needs=Needs(glibc=None, glibcxx=None),
+    )
+
+
+EXPECTED = {
+    "ext": frozenset({DeviceCode.parse("sm_90")}),
+    "pkg._C": frozenset(map(DeviceCode.parse, ("sm_90", "compute_90"))),
+}
+RIGHT = (
+    binary("ext.cpython-311-x86_64-linux-gnu.so", "sm_90"),
+    binary("pkg/_C.abi3.so", "sm_90", "compute_90"),
+)
+
+
+def test_a_wheel_that_holds_what_was_captured_passes() -> None:
+    assert check_wheel(Inspection(files=RIGHT), EXPECTED) == ()
+
+
+def test_other_device_code_is_told_not_judged() -> None:
+    notes = check_wheel(
+        Inspection(files=(*RIGHT, binary("pkg/libvendor.so", "sm_80"), binary("pkg/plain.so"))), EXPECTED
+    )
+    assert notes == ("pkg/libvendor.so holds sm_80; it is no extension of setup.py: not judged",)
+
+
+@pytest.mark.parametrize(
+    ("files", "says"),
+    [
+        ((RIGHT[1],), "no library for the extension ext"),
+        ((RIGHT[0], binary("other/_C.so", "sm_90", "compute_90")), "no library for the extension pkg._C"),
+        ((binary("ext.so", "sm_90", "sm_80"), RIGHT[1]), "too much: sm_80"),
+        ((binary("ext.so"), RIGHT[1]), "the extension ext holds no device code; .* missing: sm_90"),
+        ((RIGHT[0], binary("pkg/_C.so", "sm_90")), "missing: compute_90"),
+    ],
+)
+def test_a_wheel_that_holds_something_else_is_caught(files: tuple[Binary, ...], says: str) -> None:
+    with pytest.raises(DeviceCodeMismatch, match=says) as caught:
+        check_wheel(Inspection(files=files), EXPECTED)
+    assert caught.value.exit_status == 4
