@@ -1,0 +1,114 @@
+"""`archpatch build`: from a requirement to a wheel that is proven to hold what was asked."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from archpatch.cli.options import (
+    asked_from,
+    json_option,
+    matching_options,
+    offline_option,
+    policy_from,
+    python_option,
+    python_path,
+    toolkit_option,
+    wheelhouse_option,
+)
+from archpatch.cli.settings import Settings
+from archpatch.cli.show import Teller, print_json, warn
+
+if TYPE_CHECKING:
+    from archpatch.pipeline import Built
+
+
+@click.command("build")
+@click.argument("requirements", nargs=-1, required=True, metavar="REQUIREMENT...")
+@matching_options
+@python_option
+@wheelhouse_option
+@toolkit_option
+@offline_option
+@click.option("--sha256", metavar="HEX", help="The hash that the sdist must have.")
+@click.option(
+    "--replace/--no-replace",
+    default=True,
+    show_default=True,
+    envvar="ARCHPATCH_REPLACE",
+    help="Whether a wheel may take the name of one that was built from something else.",
+)
+@click.option(
+    "--local-version/--no-local-version",
+    default=True,
+    show_default=True,
+    envvar="ARCHPATCH_LOCAL_VERSION",
+    help="Whether the version says what is inside: +cu130torch2.14.1sm90.",
+)
+@click.option("--max-jobs", type=click.IntRange(min=1), envvar="ARCHPATCH_MAX_JOBS", help="Compilers side by side.")
+@json_option
+@click.pass_context
+def command(ctx: click.Context, /, requirements: tuple[str, ...], as_json: bool, **options: Any) -> None:  # noqa: ANN401, FBT001 - click's
+    """Build wheels for the GPUs or archs asked for, and file them in the wheelhouse.
+
+    A REQUIREMENT is a package of the index (mamba_ssm, mamba_ssm==2.3.2.post1), a folder (./project), an sdist, or
+    git+https://host/repository@tag. Without --gpu, --arch and TORCH_CUDA_ARCH_LIST the visible GPUs are asked.
+    Printed are the wheels' paths, one a line.
+    """
+    from archpatch.builder.requirement import parse_requirement
+    from archpatch.pipeline import Order, build
+
+    settings: Settings = ctx.obj
+    asked = asked_from(ctx, use_driver=True)
+    for note in asked.notes:
+        warn(note)
+    environ = dict(os.environ)
+    if options["max_jobs"]:
+        environ["MAX_JOBS"] = str(options["max_jobs"])
+    orders = [
+        Order(
+            requirement=parse_requirement(text, sha256=options["sha256"]),
+            asked=asked,
+            policy=policy_from(ctx),
+            allow_known_bad=options["allow_known_bad"],
+            wheelhouse=Path(options["wheelhouse"]).absolute(),
+            python=python_path(options["python"]),
+            toolkit=options["toolkit"],
+            offline=options["offline"],
+            replace=options["replace"],
+            labelled=options["local_version"],
+            recipes=settings.recipes,
+        )
+        for text in requirements
+    ]
+    results = []
+    for order in orders:
+        with Teller() as teller:
+            built = build(order, environ=environ, listener=teller)
+            teller.stage(_summary(built))
+        results.append(built)
+        if not as_json:
+            click.echo(built.wheel)
+    if as_json:
+        print_json("build", {"wheels": [_to_json(built) for built in results]})
+
+
+def _summary(built: Built) -> str:
+    what = "was there" if built.hit else "is built"
+    codes = ", ".join(built.record.device_code)
+    log = f"; log: {built.log}" if built.log is not None else ""
+    return f"{built.record.name} {built.record.version} {what}: {codes}, {built.seconds:.1f} s{log}"
+
+
+def _to_json(built: Built) -> dict[str, Any]:
+    return {
+        "wheel": str(built.wheel),
+        "record": str(built.record_path),
+        "hit": built.hit,
+        "fingerprint": built.record.fingerprint,
+        "sha256": built.record.sha256,
+        "seconds": round(built.seconds, 3),
+    }

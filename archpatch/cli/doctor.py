@@ -1,0 +1,130 @@
+"""`archpatch doctor`: what this machine has, what a build lacks and how to get it, and which setting won."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from archpatch.cli.options import (
+    asked_from,
+    json_option,
+    matching_options,
+    offline_option,
+    python_option,
+    python_path,
+    toolkit_option,
+    wheelhouse_option,
+)
+from archpatch.cli.settings import Settings, origin
+from archpatch.cli.show import print_json, print_table
+
+if TYPE_CHECKING:
+    from archpatch.builder.bench import Bench
+    from archpatch.builder.gpus import DetectedGpu
+    from archpatch.builder.toolchain import Finding
+
+_SETTINGS = ("on_missing", "strict", "allow_known_bad", "python", "toolkit", "wheelhouse", "offline")
+_STYLES = {"ok": "green", "warning": "yellow", "failed": "red"}
+
+
+@click.command("doctor")
+@matching_options
+@python_option
+@toolkit_option
+@wheelhouse_option
+@offline_option
+@json_option
+@click.pass_context
+def command(ctx: click.Context, /, as_json: bool, **options: Any) -> int:  # noqa: ANN401, FBT001 - click's
+    """Show what a build has here and what it lacks, and where each setting comes from; exit 1 if it could not start."""
+    from archpatch.builder.bench import look
+    from archpatch.builder.gpus import visible_gpus
+    from archpatch.builder.toolchain import Needs
+
+    bench = look(python_path(options["python"]), options["toolkit"], os.environ, may_fetch=False)
+    findings = bench.findings(Needs(requirements=("setuptools", "wheel")))
+    gpus = visible_gpus(os.environ)
+    settings = [*_asked(ctx), *_settings(ctx)]
+    if as_json:
+        print_json("doctor", _to_json(bench, findings, gpus, settings))
+    else:
+        _print(bench, findings, gpus, settings)
+    return int(not all(finding.ok for finding in findings))
+
+
+def _asked(ctx: click.Context) -> list[tuple[str, str, str]]:
+    """Return what a build would be for; asking nothing is no mistake here."""
+    from archpatch.errors import UsageError
+
+    try:
+        asked = asked_from(ctx, use_driver=False)
+    except UsageError as error:
+        return [("request", error.message, "unusable")]
+    return [("request", "the visible GPUs" if asked.request is None else str(asked.request), asked.source)]
+
+
+def _settings(ctx: click.Context) -> list[tuple[str, str, str]]:
+    """Return (setting, value, origin)."""
+    settings: Settings = ctx.obj
+    rows = []
+    for name in _SETTINGS:
+        value = ctx.params[name]
+        rows.append((name.replace("_", "-"), "-" if value is None else str(value), origin(ctx, name, settings)))
+    return rows
+
+
+def _archs(bench: Bench) -> list[str]:
+    from archpatch.errors import ToolchainError
+
+    if isinstance(bench.toolkit_or_error, ToolchainError):
+        return []
+    return [str(arch) for arch in bench.toolkit.archs]
+
+
+def _print(
+    bench: Bench,
+    findings: Sequence[Finding],
+    gpus: Sequence[DetectedGpu],
+    settings: Sequence[tuple[str, str, str]],
+) -> None:
+    from rich.markup import escape
+    from rich.table import Table
+
+    table = Table("", "what", "found", box=None, pad_edge=False, show_header=False)
+    for finding in findings:
+        style = _STYLES[finding.status.value]
+        table.add_row(f"[{style}]{finding.status.value}[/]", finding.what, escape(finding.detail))
+        if finding.remedy:
+            table.add_row("", "", f"-> {escape(finding.remedy)}")
+    if archs := _archs(bench):
+        table.add_row("", "archs of nvcc", " ".join(archs))
+    shown = "; ".join(f"{card.name} ({card.arch}, driver {card.driver})" for card in gpus)
+    table.add_row("", "GPUs", shown or "none is visible: name what to build for with --gpu or --arch")
+    print_table(table)
+    origins = Table("setting", "value", "from", box=None, pad_edge=False)
+    for row in settings:
+        origins.add_row(*map(escape, row))
+    click.echo()
+    print_table(origins)
+
+
+def _to_json(
+    bench: Bench,
+    findings: Sequence[Finding],
+    gpus: Sequence[DetectedGpu],
+    settings: Sequence[tuple[str, str, str]],
+) -> dict[str, Any]:
+    return {
+        "findings": [
+            {"what": each.what, "status": each.status.value, "detail": each.detail, "remedy": each.remedy}
+            for each in findings
+        ],
+        "archs": _archs(bench),
+        "gpus": [{"name": card.name, "arch": str(card.arch), "driver": card.driver} for card in gpus],
+        "cores": bench.host.cores,
+        "memory": bench.host.memory,
+        "settings": [{"name": name, "value": value, "origin": origin} for name, value, origin in settings],
+    }

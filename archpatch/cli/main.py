@@ -1,0 +1,103 @@
+"""The command group, the exit statuses, and what a person sees when something is wrong."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from pathlib import Path
+from types import FrameType
+from typing import NoReturn
+
+import click
+
+from archpatch import __version__
+from archpatch.cli.settings import Settings
+from archpatch.errors import ArchpatchError, DiskFull
+
+__all__ = ["cli", "run"]
+
+INTERRUPTED = 130
+_ROOM = "Free some, or point TMPDIR (work), ARCHPATCH_CACHE (downloads) or --wheelhouse elsewhere."
+
+#: Command -> the module that defines it, imported when it is used.
+_COMMANDS = {
+    "patch": "archpatch.cli.patch",
+    "build": "archpatch.cli.build",
+    "inspect": "archpatch.cli.inspect",
+    "wheelhouse": "archpatch.cli.wheelhouse",
+    "doctor": "archpatch.cli.doctor",
+}
+
+
+class _Commands(click.Group):
+    """Subcommands by name, in the order of the flow."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - click's signature
+        if cmd_name not in _COMMANDS:
+            return None
+        command: click.Command = import_module(_COMMANDS[cmd_name]).command
+        return command
+
+
+@click.command(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(__version__, prog_name="archpatch")
+@click.option(
+    "--config",
+    type=click.Path(path_type=Path, dir_okay=False),
+    envvar="ARCHPATCH_CONFIG",
+    help="A TOML file with the settings, instead of the nearest pyproject.toml.",
+)
+@click.pass_context
+def cli(ctx: click.Context, config: Path | None) -> None:
+    """Compile CUDA extensions only for the GPUs that will run them, and prove it from the binary.
+
+    Settings come from the command line, then ARCHPATCH_* variables, then [tool.archpatch] in pyproject.toml.
+    """
+    settings = Settings(config)
+    ctx.obj = settings
+    # A command's options take their defaults from here; it is read when the first of them asks.
+    ctx.default_map = settings.defaults_for(ctx.invoked_subcommand)
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run the command line and return the exit status; a user's mistake never shows a traceback."""
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _end)
+    try:
+        status = cli.main(args=list(arguments), prog_name="archpatch", standalone_mode=False)
+    except ArchpatchError as error:
+        return _fail(error)
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except (KeyboardInterrupt, click.exceptions.Abort):
+        click.echo("archpatch: interrupted", err=True)
+        return INTERRUPTED
+    except BrokenPipeError:
+        # Whoever reads our output has gone; Python would complain once more when it flushes at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        return _fail(DiskFull(f"no space is left for {error.filename or 'a temporary file'}", remedy=_ROOM))
+    return status if isinstance(status, int) else 0
+
+
+def _fail(error: ArchpatchError) -> int:
+    click.echo(f"archpatch: {error.message}", err=True)
+    for line in (error.remedy or "").splitlines():
+        click.echo(f"  {line}", err=True)
+    return error.exit_status
+
+
+def _end(number: int, frame: FrameType | None) -> NoReturn:  # noqa: ARG001 - a signal handler's signature
+    """End as on Ctrl-C, so that compilers are stopped and temporary folders removed."""
+    raise SystemExit(128 + number)

@@ -1,0 +1,150 @@
+"""`archpatch patch`: rewrite a `setup.py` so that it compiles for what is asked."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from archpatch.cli.options import (
+    asked_from,
+    json_option,
+    matching_options,
+    offline_option,
+    policy_from,
+    python_option,
+    python_path,
+)
+from archpatch.cli.settings import Settings
+from archpatch.cli.show import print_json, warn
+
+if TYPE_CHECKING:
+    from archpatch.builder.patching import Patch
+
+
+@click.command("patch")
+@click.argument("target", metavar="FILE|FOLDER|NAME==VERSION")
+@matching_options
+@python_option
+@offline_option
+@click.option("-o", "--output", type=click.Path(path_type=Path), help="The new folder for a package that is fetched.")
+@click.option("--sha256", metavar="HEX", help="The hash that a fetched sdist must have.")
+@click.option("--diff", "as_diff", is_flag=True, help="Print the change as a diff, and write nothing.")
+@click.option("--check", is_flag=True, help="Write nothing; exit 1 if the file would change.")
+@json_option
+@click.pass_context
+def command(ctx: click.Context, /, target: str, as_diff: bool, check: bool, as_json: bool, **options: Any) -> int:  # noqa: ANN401, FBT001 - click's
+    """Rewrite a setup.py in place, so that only the matching -gencode pairs remain.
+
+    A folder's top-level setup.py, or a package that is fetched and unpacked into the folder -o first. Without --arch,
+    --gpu and TORCH_CUDA_ARCH_LIST nothing is changed.
+    """
+    asked = asked_from(ctx, use_driver=False)
+    for note in asked.notes:
+        warn(note)
+    writes = not (as_diff or check)
+    with _file(target, writes=writes, options=options) as file:
+        patch = _patch(ctx, file, asked)
+        if as_json:
+            print_json("patch", _to_json(patch))
+        elif as_diff:
+            click.echo(patch.diff, nl=False)
+        _tell(patch)
+        patch.require()
+        if writes:
+            patch.write()
+    return int(check and patch.outcome.outcome == "rewritten")
+
+
+@contextmanager
+def _file(target: str, *, writes: bool, options: dict[str, Any]) -> Iterator[Path]:
+    """Yield the file to rewrite; a package is fetched into the output folder, or into a passing one."""
+    from archpatch.builder.patching import setup_file
+    from archpatch.errors import UsageError
+
+    output: Path | None = options["output"]
+    path = Path(target)
+    if path.exists() and ("/" in target or path.name == "setup.py" or target.startswith(".") or output is None):
+        if output is not None:
+            raise UsageError(f"{target} is rewritten in place", remedy="Leave out -o, or copy it first.")
+        yield setup_file(path)
+        return
+    if output is None and writes:
+        raise UsageError(f"{target} is no file or folder here", remedy="To fetch a package, name its folder with -o.")
+    if output is not None:
+        yield _fetched(target, output, options)
+        return
+    with tempfile.TemporaryDirectory(prefix="archpatch-patch-") as passing:
+        yield _fetched(target, Path(passing, "source"), options)
+
+
+def _fetched(target: str, folder: Path, options: dict[str, Any]) -> Path:
+    from archpatch.builder.requirement import parse_requirement
+    from archpatch.builder.source import prepare
+    from archpatch.errors import UsageError
+
+    requirement = parse_requirement(target, sha256=options["sha256"])
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise UsageError(f"-o {folder} is there already", remedy="Name a new folder, or remove it.")
+    if folder.exists():
+        folder.rmdir()
+    return prepare(requirement, folder.absolute(), offline=options["offline"]).path / "setup.py"
+
+
+def _patch(ctx: click.Context, file: Path, asked: Any) -> Patch:  # noqa: ANN401 - an Asked, which is not imported for speed
+    from archpatch.builder.interpreter import probe
+    from archpatch.builder.patching import patch_file
+
+    settings: Settings = ctx.obj
+    torch = probe(python_path(ctx.params["python"])).torch
+    return patch_file(
+        file,
+        asked=asked,
+        policy=policy_from(ctx),
+        allow_known_bad=ctx.params["allow_known_bad"],
+        cxx_standard=torch.cxx_standard if torch else None,
+        recipes=settings.recipes,
+    )
+
+
+def _tell(patch: Patch) -> None:
+    """Say on stderr what was asked by whom, and what became of each pair."""
+    asked, outcome = patch.asked, patch.outcome
+    if asked.request is None:
+        click.echo(
+            "archpatch: nothing is asked for (--arch, --gpu, TORCH_CUDA_ARCH_LIST): the file stays as it is.", err=True
+        )
+        return
+    click.echo(f"archpatch: {patch.file}: {outcome.outcome} for {asked.request} (from {asked.source})", err=True)
+    for report in outcome.pairs:
+        click.echo(f"  line {report.line}: {report.action:7} {report.pair}: {report.reason}", err=True)
+    if outcome.outcome == "refused":
+        return
+    if not outcome.pairs:
+        click.echo("  it has no pairs of its own: torch reads TORCH_CUDA_ARCH_LIST, which has to be set.", err=True)
+    for note in outcome.notes:
+        click.echo(f"  {note}", err=True)
+    for warning in outcome.selection.warnings if outcome.selection else ():
+        warn(warning)
+
+
+def _to_json(patch: Patch) -> dict[str, Any]:
+    refusals: list[dict[str, Any]] = []
+    if patch.outcome.outcome == "refused":
+        refusals = [
+            {"line": refusal.line, "shape": refusal.shape, "remedy": refusal.remedy}
+            for refusal in patch.outcome.refusals
+        ]
+    request = patch.asked.request
+    on_missing = patch.policy.on_missing_for(request).value if request is not None else None
+    return {
+        "file": str(patch.file),
+        "outcome": patch.outcome.outcome,
+        "request": {**patch.asked.to_json(), "on_missing": on_missing},
+        "pairs": [report.to_json() for report in patch.outcome.pairs],
+        "refusals": refusals,
+    }

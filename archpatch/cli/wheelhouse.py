@@ -1,0 +1,188 @@
+"""`archpatch wheelhouse`: what is filed, where it lies, how to install it, and whether it is intact."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from archpatch.cli.options import json_option, python_option, python_path, wheelhouse_option
+from archpatch.cli.show import print_json, print_table
+
+if TYPE_CHECKING:
+    from archpatch.wheelhouse.house import Entry
+
+
+@click.group("wheelhouse")
+def command() -> None:
+    """Look into a wheelhouse: list, path, requirements, verify."""
+
+
+gpu_option = click.option("--gpu", metavar="TYPE", help="Only what is filed for this GPU type.")
+
+
+@command.command("list")
+@wheelhouse_option
+@gpu_option
+@json_option
+def list_(wheelhouse: Path, gpu: str | None, as_json: bool) -> None:  # noqa: FBT001 - click's
+    """List the wheels: what they hold, for which torch and Python, how large, for which GPU types."""
+    from archpatch.wheelhouse.house import Wheelhouse
+
+    house = Wheelhouse(wheelhouse.absolute())
+    rows = [(entry, house.gpus_of(entry)) for entry in _entries(wheelhouse, gpu)]
+    if as_json:
+        print_json("wheelhouse-list", {"wheels": [_to_json(entry, gpus) for entry, gpus in rows]})
+        return
+    from rich.table import Table
+
+    table = Table("package", "version", "device code", "torch", "python", "MB", "GPU types", box=None, pad_edge=False)
+    for entry, gpus in rows:
+        record = entry.record
+        torch, python, size = record.inputs["torch"], record.inputs["python"], f"{record.size / 1e6:.1f}"
+        table.add_row(
+            record.name, record.version, " ".join(record.device_code), torch, python, size, " ".join(gpus) or "-"
+        )
+    print_table(table)
+
+
+@command.command("path")
+@click.argument("package", required=False)
+@wheelhouse_option
+@click.option("--gpu", metavar="TYPE", help="The GPU type.")
+@python_option
+def path(package: str | None, wheelhouse: Path, gpu: str | None, python: str | None) -> None:
+    """Print the folder of a GPU type for pip's --find-links, or the path of one package's wheel."""
+    from archpatch.arch.gpu import find_gpu
+    from archpatch.errors import MissingFile, UsageError
+    from archpatch.wheelhouse.layout import gpu_folder
+
+    if gpu is None and package is None:
+        click.echo(wheelhouse.absolute())
+        return
+    stack, abi = _stack(python)
+    if package is None:
+        folder = wheelhouse.absolute() / gpu_folder(find_gpu(str(gpu)).name, stack)
+        if not folder.is_dir():
+            raise MissingFile(f"{folder} does not exist", remedy=f"Build for it: archpatch build NAME --gpu {gpu}.")
+        click.echo(folder)
+        return
+    found = [
+        entry
+        for entry in _entries(wheelhouse, gpu)
+        if _is(entry, package) and entry.wheel.parent.name == stack.folder and entry.record.inputs["python"] == abi
+    ]
+    if not found:
+        what = f"{package} for {gpu or 'any GPU'}, {stack.folder}, {abi}"
+        raise MissingFile(f"no wheel of {what} is in {wheelhouse}", remedy="Build it: archpatch build.")
+    if len({entry.record.device_code for entry in found}) > 1:
+        kinds = "; ".join(", ".join(entry.record.device_code) for entry in found)
+        raise UsageError(f"several wheels of {package} are filed: {kinds}", remedy="Choose with --gpu.")
+    click.echo(_newest(found).wheel)
+
+
+@command.command("requirements")
+@click.argument("packages", nargs=-1)
+@wheelhouse_option
+@click.option("--gpu", metavar="TYPE", required=True, help="The GPU type.")
+@python_option
+def requirements(packages: tuple[str, ...], wheelhouse: Path, gpu: str, python: str | None) -> None:
+    """Print pinned requirement lines for pip and uv: NAME @ file://...#sha256=..."""
+    from archpatch.errors import MissingFile
+
+    stack, abi = _stack(python)
+    newest: dict[str, Entry] = {}
+    for entry in _entries(wheelhouse, gpu):
+        fits = entry.wheel.parent.name == stack.folder and entry.record.inputs["python"] == abi
+        if fits and (not packages or any(_is(entry, package) for package in packages)):
+            name = entry.record.inputs["package"]
+            newest[name] = _newest([entry, *filter(None, [newest.get(name)])])
+    missing = [package for package in packages if not any(_is(entry, package) for entry in newest.values())]
+    if missing or not newest:
+        what = ", ".join(missing) or "anything"
+        raise MissingFile(f"{what} for {gpu}, {stack.folder}, {abi} is not in {wheelhouse}", remedy="Build it first.")
+    for _, entry in sorted(newest.items()):
+        click.echo(f"{entry.record.name} @ {entry.wheel.as_uri()}#sha256={entry.record.sha256}")
+
+
+@command.command("verify")
+@wheelhouse_option
+@json_option
+def verify(wheelhouse: Path, as_json: bool) -> int:  # noqa: FBT001 - click's
+    """Check every wheel against its record, its RECORD and its device code, and every link; exit 1 if any is wrong."""
+    from archpatch.wheelhouse.house import Wheelhouse
+    from archpatch.wheelhouse.verify import verify as find_faults
+
+    _require(wheelhouse)
+    house = Wheelhouse(wheelhouse.absolute())
+    faults = tuple(find_faults(house))
+    if as_json:
+        content = [{"path": str(fault.path), "problem": fault.problem} for fault in faults]
+        print_json("wheelhouse-verify", {"checked": sum(1 for _ in house.wheels()), "faults": content})
+    else:
+        for fault in faults:
+            click.echo(f"{fault.path}: {fault.problem}")
+        click.echo(f"archpatch: {sum(1 for _ in house.wheels())} wheels, {len(faults)} faults", err=True)
+    return int(bool(faults))
+
+
+def _require(wheelhouse: Path) -> None:
+    from archpatch.errors import MissingFile
+
+    if not wheelhouse.is_dir():
+        raise MissingFile(f"{wheelhouse} is no folder", remedy="Name the wheelhouse with --wheelhouse.")
+
+
+def _entries(wheelhouse: Path, gpu: str | None) -> Iterator[Entry]:
+    from archpatch.arch.gpu import find_gpu
+    from archpatch.wheelhouse.house import Wheelhouse
+
+    _require(wheelhouse)
+    house = Wheelhouse(wheelhouse.absolute())
+    return house.entries() if gpu is None else house.entries_for(find_gpu(gpu).name)
+
+
+def _stack(python: str | None) -> Any:  # noqa: ANN401 - (Stack, str), imported late
+    """Return the torch and CUDA, and the Python ABI, of the interpreter that will install."""
+    from archpatch.builder.interpreter import probe
+    from archpatch.errors import ToolchainError
+    from archpatch.wheelhouse.layout import Stack
+
+    interpreter = probe(python_path(python))
+    torch = interpreter.torch
+    if torch is None or torch.cuda is None:
+        raise ToolchainError(
+            f"{interpreter.executable} has no CUDA build of torch, which decides which wheels fit",
+            remedy="Name the interpreter that will use the wheels with --python.",
+        )
+    return Stack(torch=torch.version, cuda=torch.cuda), interpreter.abi_tag
+
+
+def _is(entry: Entry, package: str) -> bool:
+    from packaging.utils import canonicalize_name
+
+    return canonicalize_name(entry.record.name) == canonicalize_name(package)
+
+
+def _newest(entries: list[Entry]) -> Entry:
+    from packaging.version import Version
+
+    return max(entries, key=lambda entry: (Version(entry.record.version), entry.record.created))
+
+
+def _to_json(entry: Entry, gpus: tuple[str, ...]) -> dict[str, Any]:
+    record = entry.record
+    return {
+        "wheel": str(entry.wheel),
+        "name": record.name,
+        "version": record.version,
+        "device_code": list(record.device_code),
+        "torch": record.inputs["torch"],
+        "python": record.inputs["python"],
+        "size": record.size,
+        "gpus": list(gpus),
+        "fingerprint": record.fingerprint,
+        "sha256": record.sha256,
+    }
