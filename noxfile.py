@@ -1,0 +1,65 @@
+"""archpatch's own checks: `nox -s tests`, `nox -l` for the others."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import nox
+
+nox.needs_version = ">=2024.4.15"
+nox.options.sessions = ["lint", "types", "tests"]
+nox.options.reuse_existing_virtualenvs = True
+
+#: The torch that integration tests build against: any CUDA build does.
+TORCH = os.environ.get("ARCHPATCH_TEST_TORCH", "torch==2.14.1")
+TESTING = ("pytest>=8", "pytest-cov>=5", "hypothesis>=6")
+
+
+@nox.session
+def lint(session: nox.Session) -> None:
+    """Check style and formatting."""
+    session.install("ruff==0.17.6")
+    session.run("ruff", "check", ".")
+    session.run("ruff", "format", "--check", ".")
+
+
+@nox.session
+def types(session: nox.Session) -> None:
+    """Check types, strictly."""
+    session.install("mypy==2.4.1", "nox", "nvidia-ml-py", "typing_extensions", ".")
+    session.run("mypy")
+
+
+@nox.session
+def tests(session: nox.Session) -> None:
+    """Run the unit tests: no process, no network, no torch."""
+    session.install("-e", ".", *TESTING)
+    session.run("pytest", "--cov", "--cov-report=term-missing:skip-covered", *session.posargs)
+
+
+@nox.session
+def integration(session: nox.Session) -> None:
+    """Run the tests with the real nvcc, the real torch and real sdists; takes a quarter of an hour on two cores."""
+    session.install("-e", ".[build]", TORCH, *TESTING)
+    session.run("pytest", "-m", "integration", *session.posargs)
+
+
+@nox.session
+def wheel(session: nox.Session) -> None:
+    """Build archpatch's own wheel, check that it holds exactly the package, and run it from a clean environment."""
+    session.install("build")
+    dist = Path(session.create_tmp(), "dist")
+    shutil.rmtree(dist, ignore_errors=True)
+    session.run("python", "-m", "build", "--wheel", "--outdir", str(dist))
+    (built,) = dist.glob("*.whl")
+    session.install("pytest", "--force-reinstall", str(built))
+    session.run("pytest", "tests/packaging", "-m", "packaging", env={"ARCHPATCH_WHEEL": str(built.resolve())})
+
+
+@nox.session
+def prebuild(session: nox.Session) -> None:
+    """Use archpatch as its users do: a noxfile that builds an extension before its tests."""
+    session.install("nox", ".")
+    session.run("nox", "-f", "examples/noxfile.py", "--", *(session.posargs or ["./fixtures/cuda/mini"]))
