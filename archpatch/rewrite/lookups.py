@@ -36,10 +36,8 @@ def is_looked_at(spot: Spot) -> bool:  # noqa: PLR0911 - a table of contexts
                 return True
             case cst.Call(args=args) as call if child.field == "args" and _asks(call, child.node is args[0]):
                 return True
-            case cst.Arg():
+            case cst.Arg() | cst.Lambda():
                 is_argument = True
-            case cst.Lambda() | cst.BaseStatement() | cst.BaseSmallStatement():
-                return False
     return False
 
 

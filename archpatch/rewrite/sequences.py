@@ -58,12 +58,9 @@ def _items(node: _Sequence, finds: Mapping[int, Find]) -> Iterator[Item]:
 
 def _group(tree: Tree, spot: Spot) -> Group | str:
     """Return the group that the list at `spot` belongs to, or the shape that its refusal names."""
-    for child, parent in spot.above():
-        found = _link(tree, child, parent)
-        if found is not None:
-            owner = scope(spot)
-            return Group(owner, found[1:] or str(id(spot.node))) if found.startswith("=") else found
-    return "unsupported"
+    links = (_link(tree, child, parent) for child, parent in spot.above())
+    found = next(link for link in links if link is not None)
+    return Group(scope(spot), found[1:] or str(id(spot.node))) if found.startswith("=") else found
 
 
 def _link(tree: Tree, child: Spot, parent: Spot) -> str | None:  # noqa: PLR0911 - a table: one case per parent
@@ -90,15 +87,14 @@ def _link(tree: Tree, child: Spot, parent: Spot) -> str | None:  # noqa: PLR0911
 
 def _passed(tree: Tree, arg: Spot) -> str | None:
     """Judge a list that is an argument."""
-    call = arg.parent.node if arg.parent else None
-    if not isinstance(call, cst.Call):
-        return "unsupported"
-    match call:
+    match arg.parent and arg.parent.node:
         case cst.Call(func=cst.Name(value="list" | "tuple")):
             return None
         case cst.Call(func=cst.Attribute(value=receiver, attr=cst.Name(value="extend"))):
             return _named(tree, receiver)
-    return "helper-call" if call_name(call)[1] in _COMPUTING else "="
+        case cst.Call() as call:
+            return "helper-call" if call_name(call)[1] in _COMPUTING else "="
+    return "unsupported"
 
 
 def _in_dict(tree: Tree, element: Spot) -> str:

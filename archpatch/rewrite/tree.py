@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import io
 import re
+import tokenize
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache
@@ -22,7 +24,7 @@ StringNode = cst.SimpleString | cst.ConcatenatedString | cst.FormattedString
 Edit = Callable[[cst.CSTNode], cst.CSTNode]
 
 #: libcst drops some white space at the end of a file, and keeps it all in front of a statement: this one.
-_END: Final = b"__archpatch_end__\n"
+_END: Final = "__archpatch_end__\n"
 
 #: No literal stands here. (Class level names of libcst fields, in any node.)
 _BARE: Final = frozenset(
@@ -94,6 +96,7 @@ class Tree:
     """A parsed source: `module` ends with a statement of our own, which `render` takes away again."""
 
     source: bytes
+    text: str
     module: cst.Module
 
     def code(self, node: cst.CSTNode) -> str:
@@ -102,7 +105,7 @@ class Tree:
 
     def render(self, edits: Edits) -> bytes:
         """Return the source with `edits` applied; it ends in a line end only if it did before."""
-        return self._without_end(_bytes(edits.apply(self.module)))
+        return self._without_end(_code(edits.apply(self.module))).encode(self.module.encoding)
 
     def lines(self, spots: Iterable[Spot]) -> tuple[dict[int, int], bool]:
         """Return the line of each string by its node's `id`, and whether libcst gives the source back exactly.
@@ -113,16 +116,16 @@ class Tree:
         for spot in spots:
             marks.add(spot, _marked)
             order.append(id(spot.node))
-        parts = _bytes(marks.apply(self.module)).split(_MARK.encode())
+        parts = _code(marks.apply(self.module)).split(_MARK)
         numbers, line = [], 1
         for part in parts[:-1]:
-            line += part.count(b"\n") + part.count(b"\r") - part.count(b"\r\n")
+            line += part.count("\n") + part.count("\r") - part.count("\r\n")
             numbers.append(line)
-        return dict(zip(order, numbers, strict=True)), self._without_end(b"".join(parts)) == self.source
+        return dict(zip(order, numbers, strict=True)), self._without_end("".join(parts)) == self.text
 
-    def _without_end(self, source: bytes) -> bytes:
-        source = source.removesuffix(_END)
-        return source if _closed(self.source) == self.source else source.rstrip(b"\r\n")
+    def _without_end(self, text: str) -> str:
+        text = text.removesuffix(_END)
+        return text if _closed(self.text) == self.text else text.rstrip("\r\n")
 
 
 def parse(source: bytes) -> Tree:
@@ -134,7 +137,12 @@ def parse(source: bytes) -> Tree:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             ast.parse(source)
-        return Tree(source, cst.parse_module(_closed(source) + _END))
+        encoding = tokenize.detect_encoding(io.BytesIO(source).readline)[0]
+        text = source.decode(encoding)
+        if text.encode(encoding) != source:
+            raise Unreadable(1, f"{encoding} does not give the same bytes again")
+        module = cst.parse_module(_closed(text) + _END, cst.PartialParserConfig(encoding=encoding))
+        return Tree(source, text, module)
     except SyntaxError as error:
         raise Unreadable(error.lineno or 1, error.msg) from None
     except cst.ParserSyntaxError as error:
@@ -145,12 +153,12 @@ def parse(source: bytes) -> Tree:
         raise Unreadable(1, "nested too deeply") from None
 
 
-def _closed(source: bytes) -> bytes:
-    """Return `source` with a line end of its own kind behind its last line."""
-    if not source or source.endswith((b"\n", b"\r")):
-        return source
-    first = re.search(rb"\r\n|\n|\r", source)
-    return source + (first[0] if first else b"\n")
+def _closed(text: str) -> str:
+    """Return `text` with a line end of its own kind behind its last line."""
+    if not text or text.endswith(("\n", "\r")):
+        return text
+    first = re.search(r"\r\n|\n|\r", text)
+    return text + (first[0] if first else "\n")
 
 
 def strings(module: cst.Module) -> Iterator[Spot]:
@@ -191,6 +199,6 @@ def _marked(node: cst.CSTNode) -> cst.CSTNode:
     raise AssertionError(node)
 
 
-def _bytes(module: cst.CSTNode) -> bytes:
+def _code(module: cst.CSTNode) -> str:
     assert isinstance(module, cst.Module)  # noqa: S101 - narrows the type: an edit never replaces the module
-    return module.bytes
+    return module.code
