@@ -32,6 +32,9 @@ _BARE: Final = frozenset(
     | {"lpar", "rpar", "lbracket", "rbracket", "lbrace", "rbrace", "comma", "semicolon", "equal", "dot", "colon"}
 )
 
+#: libcst 1.9 was seen to overflow from 4000 levels on (lambdas, 8 MiB of stack); its own writer gives up near 300.
+_DEEPEST: Final = 500
+
 _MARK: Final = "\0"  # ast.parse has refused every source that has one of its own
 
 
@@ -129,14 +132,15 @@ class Tree:
 
 
 def parse(source: bytes) -> Tree:
-    """Parse `source`; raises `Unreadable`.
+    """Parse `source`; raises `Unreadable`, and `RecursionError` where it is nested too deeply.
 
     Python's own parser goes first: it stops at any depth of nesting, where libcst's native one overflows the stack.
+    How deep it lets through differs between versions, so the depth is looked at too.
     """
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            ast.parse(source)
+            _check_depth(ast.parse(source))
         encoding = tokenize.detect_encoding(io.BytesIO(source).readline)[0]
         text = source.decode(encoding)
         if text.encode(encoding) != source:
@@ -149,8 +153,21 @@ def parse(source: bytes) -> Tree:
         raise Unreadable(error.raw_line, error.message) from None
     except (ValueError, LookupError) as error:
         raise Unreadable(1, str(error)) from None
-    except (RecursionError, MemoryError):
-        raise Unreadable(1, "nested too deeply") from None
+    except MemoryError:
+        # So says Python's parser of some nestings.
+        raise RecursionError from None
+
+
+def _check_depth(tree: ast.AST) -> None:
+    """Raise `RecursionError` for a tree so deep that libcst might overflow the stack."""
+    waiting = [(tree, 0)]
+    while waiting:
+        node, depth = waiting.pop()
+        if depth > _DEEPEST:
+            raise RecursionError
+        for value in vars(node).values():
+            below = value if isinstance(value, list) else (value,)
+            waiting.extend((item, depth + 1) for item in below if isinstance(item, ast.AST))
 
 
 def _closed(text: str) -> str:

@@ -7,7 +7,6 @@ import re
 import shutil
 import subprocess
 import sys
-import sysconfig
 from collections.abc import Callable
 from pathlib import Path
 
@@ -48,19 +47,6 @@ def nvcc() -> Path:
     if found is None:
         pytest.skip("there is no nvcc")
     return Path(found)
-
-
-@pytest.fixture(scope="module")
-def cuobjdump(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The machine's cuobjdump, else NVIDIA's package of it (290 KB, needs no GPU)."""
-    in_wheel = Path("nvidia", "cu13", "bin")
-    places = [os.environ["PATH"], CUDA_HOME / "bin", Path(sysconfig.get_path("purelib")) / in_wheel]
-    found = shutil.which("cuobjdump", path=os.pathsep.join(map(str, places)))
-    if found is not None:
-        return Path(found)
-    folder = tmp_path_factory.mktemp("cuobjdump")
-    run([sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", folder, "nvidia-cuda-cuobjdump"])
-    return folder / in_wheel / "cuobjdump"
 
 
 @pytest.fixture

@@ -1,0 +1,173 @@
+"""From a requirement to a wheel, with the real nvcc and the real torch, on miniature projects."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+from commandline import FIXTURES, CommandLine, dumped, make_sdist, only_index
+
+pytestmark = pytest.mark.integration
+
+MINI = FIXTURES / "mini"
+
+
+def library(wheel: Path, into: Path) -> Path:
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = (name for name in archive.namelist() if name.endswith(".so"))
+        return Path(archive.extract(name, into))
+
+
+def test_two_archs_and_ptx_are_compiled_read_back_and_filed(archpatch: CommandLine, cuobjdump: Path) -> None:
+    answer = archpatch("build", MINI, "--arch", "8.0;9.0+PTX")
+    wheel, record = answer.wheel, answer.record
+    place = wheel.relative_to(archpatch.wheelhouse).as_posix()
+    label = re.fullmatch(
+        r"sm80-sm90-ptx90/torch[^/]+-cu130/archpatch_mini-(0\.1\.0\+cu130torch[\d.]+sm80\.sm90\.ptx90)-cp\d+-cp\d+-\w+\.whl",
+        place,
+    )
+    assert label is not None, place
+    assert record["device_code"] == ["sm_80", "sm_90", "compute_90"]
+    assert dumped(cuobjdump, library(wheel, archpatch.folder / "unpacked")) == {"sm_80", "sm_90", "compute_90"}
+    assert {pair["action"] for pair in record["pairs"]} == {"kept", "dropped", "added"}
+    assert record["request"] == {"archs": ["8.0", "9.0+PTX"], "gpus": [], "source": "--arch", "on_missing": "error"}
+    assert archpatch.left_behind() == []
+    with zipfile.ZipFile(wheel) as archive:
+        (metadata,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
+        assert metadata.startswith(f"archpatch_mini-{label[1]}.dist-info/")
+        assert f"\nVersion: {label[1]}\n".encode() in archive.read(metadata)
+
+
+def test_a_gpu_type_takes_the_wheel_that_an_arch_led_to(archpatch: CommandLine) -> None:
+    first = archpatch("build", MINI, "--arch", "9.0", "--json").json["wheels"][0]
+    second = archpatch("build", MINI, "--gpu", "h200", "--json").json["wheels"][0]
+    assert (first["hit"], second["hit"]) == (False, True)
+    assert second["wheel"] == first["wheel"]
+    folder = Path(archpatch("wheelhouse", "path", "--gpu", "h200").stdout.strip())
+    (link,) = folder.glob("*.whl")
+    assert link.is_symlink()
+    assert link.resolve() == Path(first["wheel"])
+    listed = archpatch("wheelhouse", "list", "--json").json["wheels"]
+    assert [(each["device_code"], each["gpus"]) for each in listed] == [(["sm_90"], ["h200"])]
+    line = archpatch("wheelhouse", "requirements", "--gpu", "h200").stdout.strip()
+    assert line == f"archpatch_mini @ {Path(first['wheel']).as_uri()}#sha256={first['sha256']}"
+
+
+def test_a_gpu_type_takes_the_nearest_cubin(archpatch: CommandLine) -> None:
+    answer = archpatch("build", MINI, "--gpu", "l4")
+    assert answer.record["device_code"] == ["sm_80"]
+    fit = archpatch("inspect", answer.wheel, "--runs-on", "l4", "--json")
+    assert (fit.status, fit.json["runs_on"]["verdict"], fit.json["runs_on"]["via"]) == (0, "compatible", ["sm_80"])
+    unfit = archpatch("inspect", answer.wheel, "--runs-on", "h200", "--json")
+    assert (unfit.status, unfit.json["runs_on"]["verdict"]) == (1, "no")
+
+
+def test_a_wrapper_that_adds_an_arch_is_caught_and_nothing_is_published(archpatch: CommandLine) -> None:
+    wrapper = archpatch.folder / "nvcc"
+    wrapper.write_text('#!/bin/sh\nexec "$CUDA_HOME/bin/nvcc" -gencode arch=compute_75,code=sm_75 "$@"\n')
+    wrapper.chmod(0o755)
+    answer = archpatch("build", MINI, "--arch", "9.0", environ={"PYTORCH_NVCC": str(wrapper)})
+    assert answer.status == 4
+    assert "archpatch_mini._C holds sm_75, sm_90; nvcc was asked for sm_90; too much: sm_75" in answer.stderr
+    assert archpatch.published() == []
+
+
+def test_arch_flags_in_nvccs_own_variable_are_ignored_and_said(archpatch: CommandLine) -> None:
+    answer = archpatch(
+        "build", MINI, "--arch", "9.0", environ={"NVCC_APPEND_FLAGS": "-gencode arch=compute_75,code=sm_75"}
+    )
+    assert answer.record["device_code"] == ["sm_90"]
+    assert "NVCC_APPEND_FLAGS holds arch flags" in answer.stderr
+
+
+def test_the_environment_list_is_used_and_an_option_beats_it(archpatch: CommandLine) -> None:
+    listed = {"TORCH_CUDA_ARCH_LIST": "7.5"}
+    assert archpatch("build", MINI, environ=listed).record["request"]["source"] == "env"
+    answer = archpatch("build", MINI, "--arch", "9.0", environ=listed)
+    assert answer.record["device_code"] == ["sm_90"]
+    assert "--arch is used; TORCH_CUDA_ARCH_LIST (7.5) is not" in answer.stderr
+
+
+def test_a_name_that_is_taken_is_replaced_or_refused(archpatch: CommandLine) -> None:
+    first = archpatch("build", MINI, "--arch", "9.0").record
+    other = {"CXXFLAGS": "-DSOMETHING"}
+    refused = archpatch("build", MINI, "--arch", "9.0", "--no-replace", environ=other)
+    assert refused.status == 5
+    assert "environment.CXXFLAGS was absent, is -DSOMETHING" in refused.stderr
+    replaced = archpatch("build", MINI, "--arch", "9.0", environ=other)
+    assert "will be replaced: environment.CXXFLAGS was absent, is -DSOMETHING" in replaced.stderr
+    assert replaced.record["fingerprint"] != first["fingerprint"]
+    assert len(archpatch.published()) == 2
+
+
+def test_no_local_version_leaves_the_version_alone(archpatch: CommandLine) -> None:
+    wheel = archpatch("build", MINI, "--arch", "9.0", "--no-local-version").wheel
+    assert wheel.name.startswith("archpatch_mini-0.1.0-cp")
+
+
+def test_a_damaged_wheel_is_found_and_built_again(archpatch: CommandLine) -> None:
+    wheel = archpatch("build", MINI, "--arch", "9.0").wheel
+    assert archpatch("wheelhouse", "verify").status == 0
+    wheel.write_bytes(wheel.read_bytes()[:-1])
+    verify = archpatch("wheelhouse", "verify", "--json")
+    assert verify.status == 1
+    assert "was changed after it was published" in verify.json["faults"][0]["problem"]
+    assert archpatch("build", MINI, "--arch", "9.0", "--json").json["wheels"][0]["hit"] is False
+    assert archpatch("wheelhouse", "verify").status == 0
+
+
+def test_torchs_headers_get_the_standard_that_they_demand(archpatch: CommandLine) -> None:
+    answer = archpatch("build", FIXTURES / "mini_torch", "--gpu", "h200")
+    assert answer.record["device_code"] == ["sm_90"]
+
+
+def test_nvcc_from_pypi_builds_where_the_machine_has_none(archpatch: CommandLine) -> None:
+    path = ":".join(folder for folder in ("/usr/bin", "/bin") if not Path(folder, "nvcc").exists())
+    environ = {"PATH": path, "CUDA_HOME": "", "CUDA_PATH": "", "ARCHPATCH_CACHE": str(archpatch.folder / "cache")}
+    answer = archpatch("build", MINI, "--arch", "9.0", "--toolkit", "pypi", environ=environ)
+    assert answer.record["device_code"] == ["sm_90"]
+    assert str(archpatch.folder / "cache") in answer.record["toolchain"]["nvcc"]
+
+
+def test_an_sdist_without_sources_is_built_from_its_repository(archpatch: CommandLine, mini: Path) -> None:
+    git = ["git", "-C", str(mini), "-c", "user.name=t", "-c", "user.email=t@t.invalid"]
+    for command in (["init", "-q"], ["add", "-A"], ["commit", "-qm", "x"], ["tag", "v0.1.0"]):
+        subprocess.run([*git, *command], check=True)
+    make_sdist(mini, archpatch.folder / "index", sources=False)
+    config = archpatch.folder / "archpatch.toml"
+    config.write_text(f'[recipes.archpatch_mini.git]\nurl = "{mini.as_uri()}"\ntag = "v{{version}}"\n')
+    environ = only_index(archpatch.folder / "index")
+    answer = archpatch("--config", config, "build", "archpatch_mini==0.1.0", "--arch", "9.0", environ=environ)
+    assert answer.record["source"]["digest"].startswith("git:")
+    assert "the source holds none of the files that its setup.py names" in answer.stderr
+    again = archpatch("--config", config, "build", "archpatch_mini==0.1.0", "--arch", "9.0", "--json", environ=environ)
+    assert again.json["wheels"][0]["hit"] is True
+
+
+def test_a_hit_imports_no_torch_and_opens_no_socket(archpatch: CommandLine, mini: Path) -> None:
+    make_sdist(mini, archpatch.folder / "index")
+    environ = only_index(archpatch.folder / "index")
+    archpatch("build", "archpatch_mini==0.1.0", "--arch", "9.0", environ=environ).wheel.touch()
+    code = (
+        "import sys, socket; socket.socket.connect = None; from archpatch.cli.main import run;"
+        "status = run(['build', 'archpatch_mini==0.1.0', '--arch', '9.0', '--json']);"
+        "print([name for name in ('torch', 'unearth', 'httpx2', 'build') if name in sys.modules], file=sys.stderr);"
+        "sys.exit(status)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=archpatch.folder,
+        env=archpatch.environment(),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert json.loads(done.stdout)["wheels"][0]["hit"] is True
+    assert done.stderr.strip().splitlines()[-1] == "[]"
+    offline = archpatch("build", "archpatch_mini", "--arch", "9.0", "--offline", "--json").json
+    assert offline["wheels"][0]["hit"] is True

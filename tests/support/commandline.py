@@ -1,0 +1,121 @@
+"""What integration tests share: the command line as a process, NVIDIA's own reader of device code, small sdists."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import re
+import subprocess
+import sys
+import tarfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+PROJECT = Path(__file__).parents[2]
+FIXTURES = PROJECT / "fixtures" / "cuda"
+CUDA_HOME = Path(os.environ.get("CUDA_HOME", "/usr/local/cuda"))
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What the command line left."""
+
+    status: int
+    stdout: str
+    stderr: str
+
+    @property
+    def wheel(self) -> Path:
+        """The one wheel that was printed."""
+        assert self.status == 0, self.stderr
+        return Path(self.stdout.strip())
+
+    @property
+    def record(self) -> dict[str, Any]:
+        """The record of that wheel."""
+        record: dict[str, Any] = json.loads(Path(f"{self.wheel}.json").read_text(encoding="utf-8"))
+        return record
+
+    @property
+    def json(self) -> dict[str, Any]:
+        """The object that was printed."""
+        printed: dict[str, Any] = json.loads(self.stdout)
+        return printed
+
+
+@dataclass(frozen=True)
+class CommandLine:
+    """The command line, with a folder, a wheelhouse and a temporary folder of its own."""
+
+    folder: Path
+
+    @property
+    def wheelhouse(self) -> Path:
+        """Where it files wheels."""
+        return self.folder / "wheelhouse"
+
+    def environment(self, environ: Mapping[str, str] | None = None) -> dict[str, str]:
+        """Return the variables that it runs with."""
+        temporary = self.folder / "tmp"
+        temporary.mkdir(exist_ok=True)
+        ours = {name: value for name, value in os.environ.items() if not name.startswith(("ARCHPATCH_", "TORCH_CUDA"))}
+        return {**ours, "TMPDIR": str(temporary), **(environ or {})}
+
+    def command(self, *arguments: object) -> list[str]:
+        """Return the command for a process of one's own."""
+        return [sys.executable, "-m", "archpatch", *map(str, arguments)]
+
+    def __call__(self, *arguments: object, environ: Mapping[str, str] | None = None) -> Answer:
+        """Run it to its end."""
+        done = subprocess.run(
+            self.command(*arguments),
+            cwd=self.folder,
+            env=self.environment(environ),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert "Traceback" not in done.stderr, done.stderr
+        return Answer(done.returncode, done.stdout, done.stderr)
+
+    def published(self) -> list[str]:
+        """Return what a reader can see in the wheelhouse."""
+        seen = (path for path in self.wheelhouse.rglob("*.whl*") if ".archpatch" not in path.parts)
+        return sorted(path.name for path in seen)
+
+    def left_behind(self) -> list[str]:
+        """Return what lies in the temporary folder."""
+        return sorted(path.name for path in (self.folder / "tmp").iterdir())
+
+
+def dumped(cuobjdump: Path, library: Path) -> set[str]:
+    """Return the device code that cuobjdump lists in a library, spelled as ours (it knows no `f` suffix)."""
+    listings = {
+        kind: subprocess.run(
+            [str(cuobjdump), f"--list-{kind}", str(library)], capture_output=True, text=True, check=False
+        ).stdout
+        for kind in ("elf", "ptx")
+    }
+    cubins = {f"sm_{arch}" for arch in re.findall(r"\.sm_(\w+)\.cubin", listings["elf"])}
+    return cubins | {f"compute_{arch}" for arch in re.findall(r"\.sm_(\w+)\.ptx", listings["ptx"])}
+
+
+def make_sdist(project: Path, into: Path, *, sources: bool = True) -> None:
+    """Write an sdist of the miniature project; without its `sources`, as some releases are."""
+    names = ["setup.py", "pyproject.toml", "archpatch_mini/__init__.py", *(["csrc"] if sources else [])]
+    info = b"Metadata-Version: 2.1\nName: archpatch_mini\nVersion: 0.1.0\n"
+    member = tarfile.TarInfo("archpatch_mini-0.1.0/PKG-INFO")
+    member.size = len(info)
+    into.mkdir()
+    with tarfile.open(into / "archpatch_mini-0.1.0.tar.gz", "w:gz") as archive:
+        for name in names:
+            archive.add(project / name, f"archpatch_mini-0.1.0/{name}")
+        archive.addfile(member, io.BytesIO(info))
+
+
+def only_index(folder: Path) -> dict[str, str]:
+    """Return the variables that make a folder the only index."""
+    return {"PIP_FIND_LINKS": str(folder), "PIP_NO_INDEX": "1", "PIP_CONFIG_FILE": os.devnull}
