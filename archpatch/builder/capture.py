@@ -21,7 +21,7 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-__all__ = ["Capture", "CapturedExtension", "capture"]
+__all__ = ["Capture", "CapturedExtension", "build_requirements", "capture"]
 
 _DRIVER = Path(__file__).with_name("driver.py")
 
@@ -89,7 +89,7 @@ def capture(workplace: Workplace) -> Capture:
     with tempfile.TemporaryDirectory(prefix="archpatch-") as folder:
         result = Path(folder, "capture.json")
         status = run_logged(
-            [str(workplace.python), str(_DRIVER), str(result), "" if names_backend(workplace.tree) else "legacy"],
+            [str(workplace.python), str(_DRIVER), str(result), _backend_style(workplace.tree)],
             cwd=workplace.tree,
             environment=workplace.environment,
             log=workplace.log,
@@ -104,15 +104,26 @@ def capture(workplace: Workplace) -> Capture:
     return captured
 
 
-def names_backend(tree: Path) -> bool:
-    """Tell whether the project names its build backend; where it does not, setuptools puts it on the import path."""
+def build_requirements(tree: Path) -> tuple[str, ...]:
+    """Return what the project says that its build needs (PEP 518), as it is written."""
+    requires = _build_system(tree).get("requires", [])
+    return tuple(map(str, requires)) if isinstance(requires, list) else ()
+
+
+def _build_system(tree: Path) -> Mapping[str, Any]:
     project = tree / "pyproject.toml"
     if not project.is_file():
-        return False
+        return {}
     try:
-        return "build-backend" in tomllib.loads(project.read_text(encoding="utf-8")).get("build-system", {})
+        table = tomllib.loads(project.read_text(encoding="utf-8")).get("build-system", {})
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise CaptureFailed(f"{project.name} cannot be read: {error}", remedy="Report the package.") from None
+    return table if isinstance(table, dict) else {}
+
+
+def _backend_style(tree: Path) -> str:
+    """Tell the driver whether the tree goes onto the import path: it does where no build backend is named (PEP 517)."""
+    return "plain" if "build-backend" in _build_system(tree) else "legacy"
 
 
 def _read(seen: Mapping[str, Any]) -> Capture:

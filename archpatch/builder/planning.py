@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from archpatch.arch.arch import Arch, ArchRequest, DeviceCode
 from archpatch.arch.gpu import GpuRequest
-from archpatch.arch.selection import OnMissing, Policy, Request, Selection, select
+from archpatch.arch.selection import OnMissing, Policy, Request, select
 from archpatch.builder.bench import Bench
-from archpatch.builder.capture import Capture, capture
+from archpatch.builder.capture import Capture, build_requirements, capture
 from archpatch.builder.environment import BuildVariables
 from archpatch.builder.events import Listener
 from archpatch.builder.host import jobs
@@ -26,7 +26,7 @@ from archpatch.recipes.recipe import Recipe
 from archpatch.rewrite.outcome import Refused, Rewritten, Unchanged
 from archpatch.rewrite.source import rewrite_source
 
-__all__ = ["Plan", "Task", "plan"]
+__all__ = ["Plan", "Site", "Task", "plan"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,8 +52,8 @@ class Task:
             return str(self.request)
         return ";".join(map(str, self.request.archs))
 
-    def variables(self, selection: Selection | None, *, sources: int, local_version: str | None) -> dict[str, str]:
-        """Return the variables that `setup.py` runs with."""
+    def variables(self, archs: Iterable[Arch], *, sources: int, local_version: str | None) -> dict[str, str]:
+        """Return the variables that `setup.py` runs with; `archs` are for the package's own arch variable."""
         bench, host = self.bench, self.bench.host
         build = BuildVariables(
             toolkit=bench.toolkit,
@@ -61,16 +61,41 @@ class Task:
             recipe=self.recipe,
             jobs=jobs(cores=host.cores, memory=host.memory, sources=sources, environ=bench.environ),
             tools=() if host.ninja is None else (host.ninja,),
-            archs=self._kept_archs(selection),
+            archs=tuple(archs),
             arch_list=self.arch_list,
             local_version=local_version,
         )
         return build.apply(bench.environ)
 
-    def _kept_archs(self, selection: Selection | None) -> tuple[Arch, ...]:
-        if selection is None:
-            return self.request.archs
-        return tuple(sorted({code.arch for code in selection.device_code if not code.ptx}))
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Site:
+    """A fetched tree, where `setup.py` is run: captured, and compiled.
+
+    Compilers get a temporary folder of their own beside the tree, so that what a killed one leaves goes with it.
+    """
+
+    task: Task
+    source: SourceTree
+    log: Path
+
+    @property
+    def setup(self) -> Path:
+        """The file that is rewritten."""
+        return self.source.path / "setup.py"
+
+    def workplace(self, archs: Iterable[Arch], *, sources: int = 1, local_version: str | None = None) -> Workplace:
+        """Return where `setup.py` is run, with the archs for the package's own variable."""
+        temporary = self.source.path.with_name("tmp")
+        temporary.mkdir(exist_ok=True)
+        variables = self.task.variables(archs, sources=sources, local_version=local_version)
+        return Workplace(
+            tree=self.source.path,
+            python=self.task.bench.interpreter.executable,
+            environment={**variables, "TMPDIR": str(temporary)},
+            log=self.log,
+            listener=self.task.listener,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,13 +105,16 @@ class Plan:
     `expected` is the device code that each extension must hold in the end; `times` are seconds.
     """
 
-    task: Task
-    source: SourceTree
+    site: Site
     outcome: Rewritten | Unchanged
     captured: Capture
     expected: Expected
-    log: Path
     times: Mapping[str, float]
+
+    @property
+    def source(self) -> SourceTree:
+        """The tree and where it comes from."""
+        return self.site.source
 
     @property
     def name(self) -> str:
@@ -105,9 +133,8 @@ class Plan:
 
     def workplace(self, *, local_version: str | None) -> Workplace:
         """Return where the wheel is compiled, with the local version that it shall have."""
-        selection, sources = self.outcome.selection, self.captured.sources
-        variables = self.task.variables(selection, sources=sources, local_version=local_version)
-        return _workplace(self.task, self.source, variables, self.log)
+        archs = {code.arch for code in self.device_code if not code.ptx}
+        return self.site.workplace(archs, sources=self.captured.sources, local_version=local_version)
 
 
 def plan(task: Task, scratch: Path, log: Path) -> Plan:
@@ -154,56 +181,54 @@ def _plan(task: Task, requirement: Requirement, folder: Path, log: Path) -> Plan
         environ=task.bench.environ,
     )
     fetched = time.monotonic()
-    setup = source.path / "setup.py"
-    original = setup.read_bytes()
     task.listener.stage(f"reading {source.name} {source.version or ''}".rstrip())
-    look = _Look(task, source, original, log)
-    outcome = look.rewrite()
-    if isinstance(outcome, Rewritten):
-        setup.write_bytes(outcome.source)
-    captured = look.capture(outcome.selection)
+    require(task.bench.findings(Needs(requirements=build_requirements(source.path))))
+    site = Site(task=task, source=source, log=log)
+    reading = _Reading(site, site.setup.read_bytes())
+    outcome = reading.rewrite()
+    captured = reading.capture_rewritten(outcome)
     expected = check_flags(
         captured,
         request=task.request,
         selection=outcome.selection,
         toolkit=task.bench.toolkit,
-        unpatched=look.capture_original,
+        unpatched=reading.capture_original,
     )
     times = {"fetch": fetched - started, "capture": time.monotonic() - fetched}
-    return Plan(task=task, source=source, outcome=outcome, captured=captured, expected=expected, log=log, times=times)
+    return Plan(site=site, outcome=outcome, captured=captured, expected=expected, times=times)
 
 
 @dataclass(frozen=True, slots=True)
-class _Look:
-    """A fetched tree that is being rewritten and captured."""
+class _Reading:
+    """A `setup.py` that is being rewritten and captured; `original` are its bytes as they came."""
 
-    task: Task
-    source: SourceTree
+    site: Site
     original: bytes
-    log: Path
 
     def rewrite(self) -> Rewritten | Unchanged:
         """Rewrite for the request; where the text leaves open which pairs this toolkit has, look, and ask for these."""
-        outcome = self.rewrite_for(self.task.request, self.task.policy)
+        task = self.site.task
+        outcome = self.rewrite_for(task.request, task.policy)
         if isinstance(outcome, Refused) and _depends_on_conditions(outcome):
             exact = self.exact_request()
             if exact is not None:
-                self.task.listener.stage(f"with this toolkit {self.task.request} takes {exact}")
+                task.listener.stage(f"with this toolkit {task.request} takes {exact}")
                 outcome = self.rewrite_for(exact, Policy(on_missing=OnMissing.ERROR))
         if isinstance(outcome, Refused):
             raise outcome.error()
         for warning in outcome.selection.warnings if outcome.selection else ():
-            self.task.listener.warn(warning)
+            task.listener.warn(warning)
         return outcome
 
     def rewrite_for(self, request: Request, policy: Policy) -> Rewritten | Unchanged | Refused:
-        standard = self.task.bench.torch.cxx_standard
+        standard = self.site.task.bench.torch.cxx_standard
         return rewrite_source(self.original, request, policy=policy, cxx_standard=standard)
 
     def exact_request(self) -> ArchRequest | None:
         """Return the archs that the request takes of the pairs that this toolkit really compiles, if all agree."""
+        task = self.site.task
         extensions = [extension for extension in self.capture_original().cuda_extensions if extension.has_own_pairs]
-        chosen = {select(each.pairs, self.task.request, self.task.policy).device_code for each in extensions}
+        chosen = {select(each.pairs, task.request, task.policy).device_code for each in extensions}
         if len(chosen) != 1:
             return None
         codes = chosen.pop()
@@ -211,26 +236,24 @@ class _Look:
         ptx = tuple(sorted(code.arch for code in codes if code.ptx))
         return ArchRequest(archs=archs, ptx=ptx) if set(ptx) <= set(archs) else None
 
-    def capture(self, selection: Selection | None) -> Capture:
-        variables = self.task.variables(selection, sources=1, local_version=None)
-        return capture(_workplace(self.task, self.source, variables, self.log))
+    def capture_rewritten(self, outcome: Rewritten | Unchanged) -> Capture:
+        """Put the rewritten file in place and capture it."""
+        self.site.setup.write_bytes(outcome.source)
+        selection = outcome.selection
+        codes = selection.device_code if selection else ()
+        archs = {code.arch for code in codes if not code.ptx} or self.site.task.request.archs
+        return capture(self.site.workplace(archs))
 
     def capture_original(self) -> Capture:
-        """Capture the `setup.py` as it came, and put back the one that is there."""
-        setup = self.source.path / "setup.py"
-        there = setup.read_bytes()
-        setup.write_bytes(self.original)
+        """Capture the `setup.py` as it came, with the package's own arch variable unset, and put back what is there."""
+        there = self.site.setup.read_bytes()
+        self.site.setup.write_bytes(self.original)
         try:
-            return self.capture(None)
+            return capture(self.site.workplace(()))
         finally:
-            setup.write_bytes(there)
+            self.site.setup.write_bytes(there)
 
 
 def _depends_on_conditions(outcome: Refused) -> bool:
     """Tell whether the text failed only for want of knowing which pairs this toolkit has."""
     return bool(outcome.refusals) and all(refusal.shape == "conditional-nearest" for refusal in outcome.refusals)
-
-
-def _workplace(task: Task, source: SourceTree, variables: Mapping[str, str], log: Path) -> Workplace:
-    python = task.bench.interpreter.executable
-    return Workplace(tree=source.path, python=python, environment=variables, log=log, listener=task.listener)
