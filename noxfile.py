@@ -28,7 +28,7 @@ def lint(session: nox.Session) -> None:
 @nox.session
 def types(session: nox.Session) -> None:
     """Check types, strictly."""
-    session.install("mypy==2.4.1", "nox", "nvidia-ml-py", "typing_extensions", ".")
+    session.install("mypy==2.4.1", "nox", "nvidia-ml-py", "tomli", "typing_extensions", ".")
     session.run("mypy")
 
 

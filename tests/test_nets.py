@@ -4,14 +4,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from packaging.version import Version
 
 from archpatch.arch.arch import ArchRequest, DeviceCode, Pair
 from archpatch.arch.gpu import GpuRequest
 from archpatch.arch.selection import Policy, Request, Selection, select
 from archpatch.builder.capture import Capture, CapturedExtension
-from archpatch.builder.nets import check_flags, check_wheel
-from archpatch.builder.toolkit import Origin, Toolkit
+from archpatch.builder.nets import check_flags, check_wheel, untold
 from archpatch.errors import (
     ArchpatchError,
     CaptureFailed,
@@ -19,19 +17,10 @@ from archpatch.errors import (
     NoMatchingArch,
     NoSources,
     SetupRefused,
-    ToolchainError,
 )
 from archpatch.wheels.elf import Binary, Needs
 from archpatch.wheels.inspection import Inspection
 
-KNOWN = ("sm_80", "sm_90", "sm_90a", "sm_100", "compute_80", "compute_90", "compute_90a", "compute_100")
-TOOLKIT = Toolkit(
-    root=Path("/cuda"),
-    version=Version("13.0.88"),
-    origin=Origin.SYSTEM,
-    found_by="a test",
-    codes=frozenset(map(DeviceCode.parse, KNOWN)),
-)
 SELECTION = select([Pair.of(DeviceCode.parse(c)) for c in ("sm_80", "sm_90")], ArchRequest.parse("9.0"), Policy())
 
 
@@ -61,7 +50,7 @@ def check(
     unpatched: Callable[[], Capture] = never,
 ) -> dict[str, set[str]]:
     asked: Request = ArchRequest.parse(request) if request[0].isdecimal() else GpuRequest.of(request)
-    expected = check_flags(seen, request=asked, selection=selection, toolkit=TOOLKIT, unpatched=unpatched)
+    expected = check_flags(seen, request=asked, selection=selection, unpatched=unpatched)
     return {name: set(map(str, codes)) for name, codes in expected.items()}
 
 
@@ -95,7 +84,6 @@ def test_an_extension_that_lost_all_its_pairs_is_found_behind_torchs() -> None:
         (capture(), "9.0", SELECTION, NoSources, "no CUDA extension"),
         (capture(extension("sm_90", "sm_100")), "9.0", SELECTION, SetupRefused, "adds sm_100"),
         (capture(extension("sm_80")), "9.0", None, SetupRefused, "adds sm_80"),
-        (capture(extension("sm_75", by_torch=True)), "7.5", None, ToolchainError, "does not know compute_75,sm_75"),
     ],
 )
 def test_what_was_not_selected_is_refused(
@@ -103,6 +91,19 @@ def test_what_was_not_selected_is_refused(
 ) -> None:
     with pytest.raises(error, match=says):
         check(seen, request_, selection)
+
+
+def test_each_gpu_has_to_have_something_to_run() -> None:
+    request = GpuRequest.of("h200", "l4")
+    both = select([Pair.of(DeviceCode.parse(c)) for c in ("sm_80", "sm_90")], request, Policy())
+    with pytest.raises(NoMatchingArch, match=r"would hold sm_80, and nothing that h200 \(9.0\) runs"):
+        check_flags(capture(extension("sm_80")), request=request, selection=both, unpatched=never)
+
+
+def test_what_stands_under_a_false_condition_is_told() -> None:
+    both = select([Pair.of(DeviceCode.parse(c)) for c in ("sm_80", "sm_90")], ArchRequest.parse("8.0;9.0"), Policy())
+    assert untold(capture(extension("sm_80")), both) == {DeviceCode.parse("sm_90")}
+    assert untold(capture(extension("sm_80"), extension("sm_90", name="other")), both) == frozenset()
 
 
 def test_no_arch_at_all_is_refused() -> None:

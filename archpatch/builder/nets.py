@@ -6,18 +6,24 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import PurePosixPath
 
 from archpatch.arch.arch import ArchRequest, DeviceCode
-from archpatch.arch.coverage import Verdict, runs_on
+from archpatch.arch.coverage import Verdict, best_for, runs_on
+from archpatch.arch.gpu import GpuRequest
 from archpatch.arch.selection import Request, Selection
 from archpatch.builder.capture import Capture, CapturedExtension
-from archpatch.builder.toolkit import Toolkit
-from archpatch.errors import DeviceCodeMismatch, NoMatchingArch, NoSources, SetupRefused, ToolchainError
+from archpatch.errors import DeviceCodeMismatch, NoMatchingArch, NoSources, SetupRefused
 from archpatch.wheels.elf import Binary
 from archpatch.wheels.inspection import Inspection
 
-__all__ = ["Expected", "check_flags", "check_wheel"]
+__all__ = ["Expected", "check_flags", "check_wheel", "untold"]
 
 #: What each extension must hold, by its full name.
 Expected = Mapping[str, frozenset[DeviceCode]]
+
+_FALSE_CONDITION = "A pair can stand in setup.py under a condition that this toolkit's version makes false."
+_LOOK = (
+    "Something between setup.py and nvcc changes the flags: a wrapper (PYTORCH_NVCC, a compiler cache) or a profile "
+    "file (nvcc.profile). Nothing was published."
+)
 
 
 def check_flags(
@@ -25,15 +31,14 @@ def check_flags(
     *,
     request: Request,
     selection: Selection | None,
-    toolkit: Toolkit,
     unpatched: Callable[[], Capture],
 ) -> Expected:
     """Check what nvcc would be told against what was selected, and return what each CUDA extension must hold.
 
     `selection` is what the rewrite did, None where the file has no pairs of its own. `unpatched` captures the original
     `setup.py`; it is called only where an extension may have lost all its pairs. Raises `NoSources` where nothing would
-    be compiled, `NoMatchingArch` where an extension lost all, `SetupRefused` where flags appear that the rewrite did
-    not see, and `ToolchainError` for an arch that this nvcc does not know.
+    be compiled, `NoMatchingArch` where an extension lost all or holds nothing for a GPU, and `SetupRefused` where flags
+    appear that the rewrite did not see.
     """
     if not seen.cuda_extensions:
         raise NoSources(
@@ -43,7 +48,7 @@ def check_flags(
     if selection is not None:
         _check_none_lost_all(seen, unpatched)
     for extension in seen.cuda_extensions:
-        _check_extension(extension, request, selection, toolkit)
+        _check_extension(extension, request, selection)
     return {extension.name: extension.device_code for extension in seen.cuda_extensions}
 
 
@@ -56,14 +61,11 @@ def _check_none_lost_all(seen: Capture, unpatched: Callable[[], Capture]) -> Non
         if extension.name in suspects and extension.has_own_pairs:
             raise NoMatchingArch(
                 f"extension {extension.name}: nothing remains of {_listed(extension.device_code)}",
-                remedy="Ask for one of these, or use --on-missing nearest or add. A pair that was asked for may stand "
-                "under a condition that is false for this toolkit.",
+                remedy=f"Ask for one of these, or use --on-missing nearest or add. {_FALSE_CONDITION}",
             )
 
 
-def _check_extension(
-    extension: CapturedExtension, request: Request, selection: Selection | None, toolkit: Toolkit
-) -> None:
+def _check_extension(extension: CapturedExtension, request: Request, selection: Selection | None) -> None:
     codes = extension.device_code
     if not codes:
         raise SetupRefused(
@@ -77,12 +79,12 @@ def _check_extension(
             "rewrite does not see",
             remedy="Set the package's own arch variable in a recipe ([tool.archpatch.recipes]), or report the package.",
         )
-    unknown = [pair for pair in extension.pairs if not toolkit.supports(pair)]
-    if unknown:
-        known = ", ".join(str(arch) for arch in toolkit.archs if not arch.suffix)
-        raise ToolchainError(
-            f"extension {extension.name}: nvcc {toolkit.version} does not know {'; '.join(map(str, unknown))}",
-            remedy=f"It knows {known}. Ask for one of these, or use another toolkit (--toolkit).",
+    gpus = request.gpus if isinstance(request, GpuRequest) else ()
+    unserved = [f"{gpu.name} ({gpu.arch})" for gpu in gpus if best_for(codes, gpu.arch)[1] is Verdict.NO]
+    if unserved:
+        raise NoMatchingArch(
+            f"extension {extension.name} would hold {_listed(codes)}, and nothing that {', '.join(unserved)} runs",
+            remedy=_FALSE_CONDITION,
         )
 
 
@@ -94,6 +96,12 @@ def _was_asked_for(
     if isinstance(request, ArchRequest):
         return code in request.device_code
     return any(runs_on(code, gpu.arch) is not Verdict.NO for gpu in request.gpus)
+
+
+def untold(seen: Capture, selection: Selection) -> frozenset[DeviceCode]:
+    """Return what was selected from the text and is told to nvcc for no extension: its condition is false here."""
+    told = {code for extension in seen.cuda_extensions for code in extension.device_code}
+    return selection.device_code - told
 
 
 def check_wheel(inspection: Inspection, expected: Expected) -> tuple[str, ...]:
@@ -117,12 +125,6 @@ def check_wheel(inspection: Inspection, expected: Expected) -> tuple[str, ...]:
         for binary in inspection.files
         if binary.path not in known and (binary.cubins or binary.ptx)
     )
-
-
-_LOOK = (
-    "Something between setup.py and nvcc changes the flags: a wrapper (PYTORCH_NVCC, a compiler cache) or a profile "
-    "file (nvcc.profile). Nothing was published."
-)
 
 
 def _difference(name: str, wanted: frozenset[DeviceCode], held: frozenset[DeviceCode]) -> str:

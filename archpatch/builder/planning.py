@@ -16,12 +16,12 @@ from archpatch.builder.capture import Capture, build_requirements, capture
 from archpatch.builder.environment import BuildVariables
 from archpatch.builder.events import Listener
 from archpatch.builder.host import jobs
-from archpatch.builder.nets import Expected, check_flags
+from archpatch.builder.nets import Expected, check_flags, untold
 from archpatch.builder.requirement import GitRequirement, IndexRequirement, Requirement
 from archpatch.builder.source import SourceTree, prepare
 from archpatch.builder.toolchain import Needs, require
 from archpatch.builder.workplace import Workplace
-from archpatch.errors import FetchFailed, NoSources
+from archpatch.errors import FetchFailed, NoMatchingArch, NoSources
 from archpatch.recipes.recipe import Recipe
 from archpatch.rewrite.outcome import Refused, Rewritten, Unchanged
 from archpatch.rewrite.source import rewrite_source
@@ -191,9 +191,11 @@ def _plan(task: Task, requirement: Requirement, folder: Path, log: Path) -> Plan
         captured,
         request=task.request,
         selection=outcome.selection,
-        toolkit=task.bench.toolkit,
         unpatched=reading.capture_original,
     )
+    pairs = tuple(pair for extension in captured.cuda_extensions for pair in extension.pairs)
+    require(task.bench.findings(Needs(pairs=tuple(dict.fromkeys(pairs)))))
+    _tell_untold(task, outcome, captured)
     times = {"fetch": fetched - started, "capture": time.monotonic() - fetched}
     return Plan(site=site, outcome=outcome, captured=captured, expected=expected, times=times)
 
@@ -252,6 +254,19 @@ class _Reading:
             return capture(self.site.workplace(()))
         finally:
             self.site.setup.write_bytes(there)
+
+
+def _tell_untold(task: Task, outcome: Rewritten | Unchanged, captured: Capture) -> None:
+    """Warn of pairs that stay in the text and emit nothing here; raises where everything asked for has to be there."""
+    missing = untold(captured, outcome.selection) if outcome.selection else frozenset()
+    if not missing:
+        return
+    lines = {report.pair.device_code: report.line for report in outcome.pairs}
+    told = ", ".join(f"{code} (line {lines.get(code, '?')})" for code in sorted(missing))
+    message = f"{told} stands in setup.py under a condition that CUDA {task.bench.toolkit.release} makes false"
+    if task.policy.strict:
+        raise NoMatchingArch(message, remedy="Use another toolkit (--toolkit), or leave out --strict.")
+    task.listener.warn(f"{message}: left out")
 
 
 def _depends_on_conditions(outcome: Refused) -> bool:

@@ -68,7 +68,16 @@ def test_an_extension_that_would_lose_all_its_pairs_is_no_match(archpatch: Comma
 def test_an_arch_that_this_nvcc_does_not_know_is_found_before_the_compile(archpatch: CommandLine) -> None:
     answer = archpatch("build", MINI, "--arch", "7.0", "--on-missing", "add")
     assert answer.status == 4
-    assert "does not know compute_70,sm_70" in answer.stderr
+    assert "compute_70,sm_70: nvcc" in answer.stderr
+    assert "CUDA 13 dropped every arch below 7.5" in answer.stderr
+
+
+def test_a_pair_under_a_false_condition_is_told_and_strict_refuses_it(archpatch: CommandLine, mini: Path) -> None:
+    setup = mini / "setup.py"
+    setup.write_text(setup.read_text().replace(">= (12, 8)", ">= (99, 0)"))
+    answer = archpatch("build", mini, "--arch", "9.0;12.0", "--strict")
+    assert answer.status == 3
+    assert "sm_120 (line 24) stands in setup.py under a condition that CUDA 13.0 makes false" in answer.stderr
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,182 @@
+"""The command line in this process: what it prints, where, and its exit status."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from archpatch.cli.main import run
+
+MINI = Path(__file__).parents[1] / "fixtures" / "cuda" / "mini"
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of the miniature project, in a folder with nothing set."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("TORCH_CUDA_ARCH_LIST", "ARCHPATCH_ARCH", "ARCHPATCH_GPU", "ARCHPATCH_CONFIG"):
+        monkeypatch.delenv(name, raising=False)
+    (tmp_path / ".git").mkdir()
+    return Path(shutil.copytree(MINI, tmp_path / "mini"))
+
+
+def printed(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
+    status = run([str(argument) for argument in arguments])
+    out, err = capsys.readouterr()
+    return status, out, err
+
+
+def pairs(setup: Path) -> list[str]:
+    return [line.split('"')[1] for line in setup.read_text().splitlines() if "arch=compute" in line]
+
+
+def test_patch_rewrites_in_place_and_says_what_it_did(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    status, out, err = printed(capsys, "patch", project, "--arch", "9.0")
+    assert (status, out) == (0, "")
+    assert pairs(project / "setup.py") == ["arch=compute_90,code=sm_90"]
+    assert "rewritten for 9.0 (from --arch)" in err
+    assert "kept    compute_90,sm_90: 9.0 was asked for" in err
+    assert printed(capsys, "patch", project, "--arch", "9.0")[0] == 0
+
+
+def test_patch_diff_goes_to_stdout_and_writes_nothing(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = (project / "setup.py").read_bytes()
+    status, out, _ = printed(capsys, "patch", project / "setup.py", "--gpu", "l4", "--diff")
+    assert status == 0
+    assert out.startswith("--- a/setup.py\n+++ b/setup.py\n")
+    assert '-cc_flag.append("arch=compute_90,code=sm_90")\n' in out
+    assert '-cc_flag.append("arch=compute_80,code=sm_80")\n' not in out
+    assert (project / "setup.py").read_bytes() == before
+
+
+def test_patch_check_exits_1_while_there_is_something_to_do(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert printed(capsys, "patch", project, "--arch", "9.0", "--check")[0] == 1
+    assert len(pairs(project / "setup.py")) == 4
+    printed(capsys, "patch", project, "--arch", "9.0")
+    assert printed(capsys, "patch", project, "--arch", "9.0", "--check")[0] == 0
+
+
+def test_patch_json_is_one_object(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    status, out, _ = printed(capsys, "patch", project, "--arch", "9.0+PTX", "--json", "--check")
+    told: dict[str, Any] = json.loads(out)
+    assert status == 1
+    assert (told["schema"], told["outcome"]) == ("archpatch.patch/1", "rewritten")
+    assert told["request"] == {"archs": ["9.0+PTX"], "gpus": [], "source": "--arch", "on_missing": "error"}
+    actions = {tuple(pair["pair"]): pair["action"] for pair in told["pairs"]}
+    assert actions["compute_90", "compute_90"] == "added"
+    assert actions["compute_75", "sm_75"] == "dropped"
+    assert told["refusals"] == []
+
+
+def test_patch_without_a_request_changes_nothing(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = (project / "setup.py").read_bytes()
+    status, _, err = printed(capsys, "patch", project)
+    assert status == 0
+    assert "nothing is asked for" in err
+    assert (project / "setup.py").read_bytes() == before
+
+
+def test_patch_that_matches_nothing_exits_3_and_writes_nothing(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = (project / "setup.py").read_bytes()
+    status, out, err = printed(capsys, "patch", project, "--arch", "8.9")
+    assert (status, out) == (3, "")
+    assert "sm_80 would run on a GPU of 8.9" in err
+    assert (project / "setup.py").read_bytes() == before
+
+
+def test_the_list_of_the_environment_is_heard(
+    project: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", "7.5")
+    assert "for 7.5 (from env)" in printed(capsys, "patch", project, "--diff")[2]
+    err = printed(capsys, "patch", project, "--gpu", "h200", "--diff")[2]
+    assert "warning: --gpu is used; TORCH_CUDA_ARCH_LIST (7.5) is not." in err
+    monkeypatch.setenv("ARCHPATCH_ARCH", "8.0")
+    assert "for 8.0 (from --arch)" in printed(capsys, "patch", project, "--diff")[2]
+    assert "for h200 (from --gpu)" in printed(capsys, "patch", project, "--gpu", "h200", "--diff")[2]
+
+
+def test_the_projects_settings_come_last(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("pyproject.toml").write_text('[tool.archpatch]\ngpu = "l4"\non-missing = "nearest"\n')
+    assert "for l4 (from config)" in printed(capsys, "patch", project, "--diff")[2]
+    assert "for 9.0 (from --arch)" in printed(capsys, "patch", project, "--arch", "9.0", "--diff")[2]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "says"),
+    [
+        (["patch", "mini", "--arch", "9"], 2, "Write 9.0; in YAML"),
+        (["patch", "mini", "--arch", "9.0", "--gpu", "l4"], 2, "use one of the two"),
+        (["patch", "mini", "--gpu", "h300"], 2, "Did you mean"),
+        (["patch", "mini", "--on-missing", "maybe"], 2, "'maybe' is not one of"),
+        (["patch", "nowhere/setup.py", "--arch", "9.0"], 2, "nowhere/setup.py"),
+        (["patch", "mini_ssm", "--arch", "9.0"], 2, "name its folder with -o"),
+        (["patch", "./mini", "--arch", "9.0", "-o", "out"], 2, "is rewritten in place"),
+        (["patch", "x==1", "--arch", "9.0", "-o", "mini"], 2, "is there already"),
+        (["--config", "nope.toml", "patch", "mini", "--arch", "9.0"], 2, "nope.toml"),
+        (["inspect"], 2, "Name a path, or --installed NAME"),
+        (["inspect", "nope.whl"], 2, "nope.whl does not exist"),
+        (["inspect", "mini/setup.py"], 2, "no wheel and no ELF file"),
+        (["inspect", "--installed", "no-such-package"], 2, "not installed"),
+        (["inspect", "mini", "--runs-on", "h300"], 2, "no known GPU type"),
+        (["wheelhouse", "list", "--wheelhouse", "nope"], 2, "nope is no folder"),
+        (["build", "mini", "--arch", "9.0", "--python", "nopython"], 2, "there is no such program"),
+        (["frobnicate"], 2, "No such command"),
+        ([], 2, ""),
+    ],
+)
+def test_a_mistake_is_told_without_a_traceback(
+    project: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], status: int, says: str
+) -> None:
+    got, _, err = printed(capsys, *arguments)
+    assert got == status, err
+    assert says in err
+    assert project.is_dir()
+
+
+def test_a_broken_setting_is_told_with_its_place(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("pyproject.toml").write_text("[tool.archpatch]\narch = 9.0\n")
+    status, _, err = printed(capsys, "patch", project)
+    assert status == 2
+    assert "tool.archpatch.arch" in err
+
+
+def test_inspect_lists_and_judges(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    status, out, _ = printed(capsys, "inspect", project, "--json", "--runs-on", "h200")
+    assert status == 1
+    told = json.loads(out)
+    assert (told["schema"], told["files"]) == ("archpatch.inspect/1", [])
+    assert told["runs_on"] == {"gpu": "h200", "arch": "9.0", "verdict": "no", "via": []}
+    status, out, err = printed(capsys, "inspect", project)
+    assert (status, "no ELF file" in err) == (0, True)
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--help"], ["-h"], ["patch", "--help"], ["build", "-h"], ["wheelhouse", "list", "-h"]]
+)
+def test_help_is_there(capsys: pytest.CaptureFixture[str], arguments: list[str]) -> None:
+    status, out, _ = printed(capsys, *arguments)
+    assert status == 0
+    assert out.startswith("Usage: archpatch")
+
+
+def test_the_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    assert printed(capsys, "--version")[1].startswith("archpatch, version ")
+
+
+@pytest.mark.integration
+def test_the_version_needs_neither_libcst_nor_torch_nor_rich() -> None:
+    code = (
+        "import sys; from archpatch.cli.main import run; run(['--version']); print([n for n in %r if n in sys.modules])"
+    )
+    names = ("libcst", "torch", "rich", "unearth", "elftools", "build")
+    done = subprocess.run([sys.executable, "-c", code % (names,)], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"
