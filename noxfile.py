@@ -62,4 +62,13 @@ def wheel(session: nox.Session) -> None:
 def prebuild(session: nox.Session) -> None:
     """Use archpatch as its users do: a noxfile that builds an extension before its tests."""
     session.install("nox", ".")
-    session.run("nox", "-f", "examples/noxfile.py", "--", *(session.posargs or ["./fixtures/cuda/mini"]))
+    requirements = session.posargs or [str(Path("fixtures/cuda/mini").resolve())]
+    wheelhouse = {"ARCHPATCH_WHEELHOUSE": str(Path(session.create_tmp(), "wheelhouse"))}
+    session.run("nox", "-f", "examples/noxfile.py", "--", *requirements, env=wheelhouse)
+
+
+@nox.session
+def corpus(session: nox.Session) -> None:
+    """Check the rewrite of every setup.py of a set: `nox -s corpus -- FOLDER`, by default the sdists of the cases."""
+    session.install("-e", ".", "setuptools>=77", "wheel", "packaging", "typing_extensions")
+    session.run("python", "tests/corpus", *session.posargs)

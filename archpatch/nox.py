@@ -19,7 +19,8 @@ from archpatch.builder.asked import Wish, ask_for
 from archpatch.builder.interpreter import probe
 from archpatch.builder.patching import patch_file, setup_file
 from archpatch.builder.requirement import parse_requirement
-from archpatch.config import load_config
+from archpatch.config import Config, load_config
+from archpatch.errors import UsageError
 from archpatch.pipeline import Order
 from archpatch.pipeline import build as build_order
 
@@ -55,17 +56,17 @@ def patch(
 ) -> None:
     """Rewrite the `setup.py` in `folder` in place, as `archpatch patch` does.
 
-    Without `arch` and `gpu`, `TORCH_CUDA_ARCH_LIST` of the session decides; without that nothing is changed. Raises
-    `NoMatchingArch`, `SetupRefused` and the other errors of `archpatch`.
+    Without `arch` and `gpu` the session's `ARCHPATCH_*` variables decide, then `TORCH_CUDA_ARCH_LIST`, then the
+    project's settings; without any of these nothing is changed. Raises `NoMatchingArch`, `SetupRefused` and the other
+    errors of `archpatch`.
     """
-    file, config = setup_file(Path(folder)), load_config(Path.cwd())
-    environ = _environ(session)
-    asked = ask_for([_wish(arch, gpu)], _configured(config.values), environ)
+    file, config, environ = setup_file(Path(folder)), load_config(Path.cwd()), _environ(session)
+    asked = ask_for(_wishes(arch, gpu, environ), _configured(config.values), environ)
     torch = probe(_python(session)).torch
     patched = patch_file(
         file,
         asked=asked,
-        policy=Policy(on_missing=OnMissing(on_missing) if on_missing else None, strict=strict),
+        policy=_policy(on_missing, strict=strict, environ=environ, config=config),
         cxx_standard=torch.cxx_standard if torch else None,
         recipes=config.recipes,
     )
@@ -83,23 +84,23 @@ def build(  # noqa: PLR0913 - the options of `archpatch build`, all optional
     wheelhouse: str | Path | None = None,
     on_missing: str | None = None,
     strict: bool = False,
-    toolkit: str = "auto",
+    toolkit: str | None = None,
     offline: bool = False,
 ) -> str:
     """Build a wheel with the session's interpreter, or find it filed, and return its path for `session.install`.
 
-    The session has to have torch, setuptools, wheel and ninja installed by then. Raises the errors of `archpatch`.
+    The session has to have torch, setuptools, wheel and ninja installed by then. What is not given here is set as for
+    `archpatch build`: by `ARCHPATCH_*` variables, then by the project's settings. Raises the errors of `archpatch`.
     """
-    config = load_config(Path.cwd())
-    environ = _environ(session)
-    house = wheelhouse or str(config.values.get("wheelhouse", "wheelhouse"))
+    config, environ = load_config(Path.cwd()), _environ(session)
+    house = wheelhouse or environ.get("ARCHPATCH_WHEELHOUSE") or str(config.values.get("wheelhouse", "wheelhouse"))
     order = Order(
         requirement=parse_requirement(requirement),
-        asked=ask_for([_wish(arch, gpu)], _configured(config.values), environ, use_driver=True),
-        policy=Policy(on_missing=OnMissing(on_missing) if on_missing else None, strict=strict),
+        asked=ask_for(_wishes(arch, gpu, environ), _configured(config.values), environ, use_driver=True),
+        policy=_policy(on_missing, strict=strict, environ=environ, config=config),
         wheelhouse=Path(house).absolute(),
         python=_python(session),
-        toolkit=toolkit,
+        toolkit=toolkit or environ.get("ARCHPATCH_TOOLKIT") or str(config.values.get("toolkit", "auto")),
         offline=offline,
         recipes=config.recipes,
     )
@@ -125,12 +126,30 @@ class _Log:
         """Stay silent: a session's output is a log, and the compile's own log is kept."""
 
 
-def _wish(arch: str | None, gpu: str | tuple[str, ...]) -> Wish:
-    return Wish(arch=arch, gpu=(gpu,) if isinstance(gpu, str) else tuple(gpu), where="the noxfile")
+def _wishes(arch: str | None, gpu: str | tuple[str, ...], environ: Mapping[str, str]) -> list[Wish]:
+    return [
+        Wish(arch=arch, gpu=(gpu,) if isinstance(gpu, str) else tuple(gpu), where="the noxfile"),
+        Wish(
+            arch=environ.get("ARCHPATCH_ARCH"),
+            gpu=tuple(filter(None, [environ.get("ARCHPATCH_GPU")])),
+            where="ARCHPATCH_ARCH or ARCHPATCH_GPU",
+        ),
+    ]
 
 
 def _configured(values: Mapping[str, Any]) -> Wish:
     return Wish(arch=values.get("arch"), gpu=tuple(values.get("gpu", ())), where="[tool.archpatch]")
+
+
+def _policy(on_missing: str | None, *, strict: bool, environ: Mapping[str, str], config: Config) -> Policy:
+    chosen = on_missing or environ.get("ARCHPATCH_ON_MISSING") or config.values.get("on_missing")
+    try:
+        return Policy(
+            on_missing=OnMissing(chosen) if chosen else None, strict=strict or bool(config.values.get("strict"))
+        )
+    except ValueError:
+        choices = ", ".join(each.value for each in OnMissing)
+        raise UsageError(f"on_missing {chosen!r} is not one of {choices}", remedy="Correct it.") from None
 
 
 def _environ(session: Session) -> dict[str, str]:
