@@ -63,7 +63,7 @@ def prebuild(session: nox.Session) -> None:
     """Use archpatch as its users do: a noxfile that builds an extension before its tests."""
     session.install("nox", ".")
     requirements = session.posargs or [str(Path("fixtures/cuda/mini").resolve())]
-    wheelhouse = {"ARCHPATCH_WHEELHOUSE": str(Path(session.create_tmp(), "wheelhouse"))}
+    wheelhouse = {"ARCHPATCH_WHEELHOUSE": str(Path(session.create_tmp(), "wheelhouse").resolve())}
     session.run("nox", "-f", "examples/noxfile.py", "--", *requirements, env=wheelhouse)
 
 
