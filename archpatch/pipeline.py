@@ -274,6 +274,7 @@ def _record(
         inputs=dict(inputs),
         request={**asked.to_json(), "on_missing": job.task.policy.on_missing_for(job.task.request).value},
         pairs=tuple(report.to_json() for report in planned.outcome.pairs),
+        flag_sources=tuple(source.to_json() for source in planned.outcome.sources),
         device_code=tuple(map(str, codes)),
         extensions={name: tuple(sorted(map(str, codes))) for name, codes in planned.expected.items()},
         needs=inspection.needs.to_json(),

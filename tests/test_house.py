@@ -44,6 +44,7 @@ def make(
         inputs=everything,
         request={"archs": ["9.0"], "gpus": [], "source": "--arch", "on_missing": "error"},
         pairs=(),
+        flag_sources=(),
         device_code=tuple(codes.split()),
         extensions={"mini": tuple(codes.split())},
         needs={"glibc": "2.17", "glibcxx": None},

@@ -9,7 +9,7 @@ from archpatch.arch.arch import ArchRequest, DeviceCode, Pair
 from archpatch.arch.gpu import GpuRequest
 from archpatch.arch.selection import Policy, Request, Selection, select
 from archpatch.builder.capture import Capture, CapturedExtension
-from archpatch.builder.nets import check_flags, check_wheel, untold
+from archpatch.builder.nets import check_flags, check_guarded, check_wheel, selected_at_all, untold
 from archpatch.errors import (
     ArchpatchError,
     CaptureFailed,
@@ -116,6 +116,31 @@ def test_flags_that_nvcc_refuses_are_refused_here() -> None:
     orphan = CapturedExtension(name="ext", sources=(), nvcc=("-gencode", "-O3"))
     with pytest.raises(CaptureFailed, match="-gencode without a value"):
         check(capture(orphan))
+
+
+def guarded(seen: Capture, original: Capture, request: str = "9.0") -> dict[str, set[str]]:
+    asked: Request = ArchRequest.parse(request) if request[0].isdecimal() else GpuRequest.of(request)
+    expected = check_guarded(seen, original, request=asked, policy=Policy())
+    return {name: set(map(str, codes)) for name, codes in expected.items()}
+
+
+def test_a_guard_is_checked_against_what_the_original_comes_to() -> None:
+    original = capture(extension("sm_80", "sm_90"), extension("sm_90", by_torch=True, name="torchs"))
+    seen = capture(extension("sm_90"), extension("sm_90", by_torch=True, name="torchs"))
+    assert guarded(seen, original) == {"ext": {"sm_90"}, "torchs": {"sm_90"}}
+    assert guarded(capture(extension("sm_80")), original, "l4") == {"ext": {"sm_80"}}
+    with pytest.raises(SetupRefused, match="told sm_80, sm_90 instead of sm_90"):
+        guarded(original, original)
+    with pytest.raises(NoSources):
+        guarded(capture(), original)
+
+
+def test_what_is_selected_at_all_is_for_the_packages_own_variable() -> None:
+    original = capture(
+        extension("sm_80", "sm_90"), extension("sm_100", name="b"), extension("sm_75", name="c", by_torch=True)
+    )
+    codes = selected_at_all(original, ArchRequest.parse("9.0"), Policy())
+    assert set(map(str, codes)) == {"sm_90"}
 
 
 def binary(path: str, *codes: str) -> Binary:

@@ -12,14 +12,16 @@ import pytest
 from archpatch.arch.arch import ArchRequest
 from archpatch.arch.gpu import GpuRequest
 from archpatch.arch.selection import OnMissing, Policy
-from archpatch.rewrite.outcome import Outcome, Refused
+from archpatch.rewrite.guard import strip_guard
+from archpatch.rewrite.outcome import Outcome, Refused, Rewritten
 from archpatch.rewrite.source import rewrite_source
 
 CASES = Path(__file__).parents[1] / "fixtures" / "setup_py"
 REWRITTEN = sorted(path.parent for path in CASES.glob("rewritten/*/before.py"))
 UNCHANGED = sorted(CASES.glob("unchanged/*.py"))
 REFUSED = sorted(CASES.glob("refused/*.py"))
-ALL = [*(case / "before.py" for case in REWRITTEN), *UNCHANGED, *REFUSED]
+GUARDED = sorted(CASES.glob("guarded/*.py"))
+ALL = [*(case / "before.py" for case in REWRITTEN), *UNCHANGED, *REFUSED, *GUARDED]
 
 
 def rewrite(source: bytes) -> Outcome:
@@ -37,11 +39,12 @@ def rewrite(source: bytes) -> Outcome:
 
 
 def marked(source: bytes) -> set[tuple[int, str]]:
-    """Return the refusals that a case's comments announce: (line, shape)."""
+    """Return the refusals or flag sources that a case's comments announce: (line, shape)."""
     found = (
-        (number, re.search(r"# refused: ([\w-]+)", line)) for number, line in enumerate(source.decode().splitlines(), 1)
+        (number, re.search(r"# (?:refused|guarded): ([\w-]+(?:, [\w-]+)*)$", line))
+        for number, line in enumerate(source.decode().splitlines(), 1)
     )
-    return {(number, match[1]) for number, match in found if match}
+    return {(number, shape) for number, match in found if match for shape in match[1].split(", ")}
 
 
 @pytest.mark.parametrize("case", REWRITTEN, ids=lambda case: case.name)
@@ -73,6 +76,20 @@ def test_refused(case: Path) -> None:
         assert f"line {refusal.line}: {refusal.shape}: {refusal.reason}. {refusal.remedy}" in str(outcome.error())
 
 
+@pytest.mark.parametrize("case", GUARDED, ids=lambda case: case.stem)
+def test_guarded(case: Path) -> None:
+    source = case.read_bytes()
+    outcome = rewrite(source)
+
+    assert isinstance(outcome, Rewritten)
+    assert outcome.guarded
+    assert outcome.selection is None
+    assert {(item.line, item.shape) for item in outcome.sources} == marked(source)
+    assert {item.action for item in outcome.pairs} <= {"guarded"}
+    assert strip_guard(outcome.source).source == source
+    assert strip_guard(outcome.source).line == 2
+
+
 @pytest.mark.parametrize("newline", [b"\n", b"\r\n"], ids=["lf", "crlf"])
 @pytest.mark.parametrize("case", ALL, ids=lambda case: f"{case.parent.name}-{case.stem}")
 def test_result_is_python_with_the_same_line_ends_and_final(case: Path, newline: bytes) -> None:
@@ -92,8 +109,9 @@ def test_result_is_python_with_the_same_line_ends_and_final(case: Path, newline:
 def test_no_comment_on_a_line_of_its_own_is_lost(case: Path) -> None:
     source = case.read_bytes()
     comments = re.findall(rb"^\s*(#.*)$", source, re.MULTILINE)
+    result = strip_guard(rewrite(source).source).source
 
-    assert re.findall(rb"^\s*(#.*)$", rewrite(source).source, re.MULTILINE) == comments
+    assert re.findall(rb"^\s*(#.*)$", result, re.MULTILINE) == comments
 
 
 @pytest.mark.parametrize("case", ALL, ids=lambda case: f"{case.parent.name}-{case.stem}")

@@ -14,7 +14,14 @@ from archpatch.arch.arch import DeviceCode, Pair
 from archpatch.arch.gencode import parse_flags
 from archpatch.builder.processes import run_logged
 from archpatch.builder.workplace import Workplace
-from archpatch.errors import CaptureFailed, NoSources, ToolchainError
+from archpatch.errors import (
+    ArchpatchError,
+    CaptureFailed,
+    NoMatchingArch,
+    NoSources,
+    SetupRefused,
+    ToolchainError,
+)
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -23,6 +30,8 @@ else:
 
 __all__ = ["Capture", "CapturedExtension", "build_requirements", "capture"]
 
+#: What a guard in `setup.py` raises (`archpatch.rewrite.guard_runtime`).
+_GUARDS = {"ArchpatchNoMatchingArch": NoMatchingArch, "ArchpatchRefusedFlags": SetupRefused}
 _DRIVER = Path(__file__).with_name("driver.py")
 
 
@@ -142,7 +151,7 @@ def _read(seen: Mapping[str, Any]) -> Capture:
     )
 
 
-def _failure(error: Mapping[str, Any], workplace: Workplace) -> CaptureFailed | ToolchainError:
+def _failure(error: Mapping[str, Any], workplace: Workplace) -> ArchpatchError:
     where, see = error["where"] or "setup.py", f"See {workplace.log}."
     if error["module"]:
         python = workplace.python
@@ -150,6 +159,8 @@ def _failure(error: Mapping[str, Any], workplace: Workplace) -> CaptureFailed | 
             f"{where} needs the module {error['module']!r}, which {python} does not have",
             remedy=f"Install it there: {python} -m pip install {error['module'].partition('.')[0]}",
         )
+    if error["kind"] in _GUARDS:
+        return _GUARDS[error["kind"]](error["message"].removeprefix("archpatch: "))
     if error["kind"] == "SystemExit":
         return CaptureFailed(f"{where} called sys.exit({error['message']!r})", remedy=see)
     return CaptureFailed(f"{where} raised {error['kind']}: {error['message']}", remedy=see)

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import PurePosixPath
 
 from archpatch.arch.arch import ArchRequest, DeviceCode
 from archpatch.arch.coverage import Verdict, best_for, runs_on
 from archpatch.arch.gpu import GpuRequest
-from archpatch.arch.selection import Request, Selection
+from archpatch.arch.selection import Policy, Request, Selection, select
 from archpatch.builder.capture import Capture, CapturedExtension
 from archpatch.errors import DeviceCodeMismatch, NoMatchingArch, NoSources, SetupRefused
 from archpatch.wheels.elf import Binary
 from archpatch.wheels.inspection import Inspection
 
-__all__ = ["Expected", "check_flags", "check_wheel", "untold"]
+__all__ = ["Expected", "check_flags", "check_guarded", "check_wheel", "selected_at_all", "untold"]
 
 #: What each extension must hold, by its full name.
 Expected = Mapping[str, frozenset[DeviceCode]]
@@ -40,16 +41,53 @@ def check_flags(
     be compiled, `NoMatchingArch` where an extension lost all or holds nothing for a GPU, and `SetupRefused` where flags
     appear that the rewrite did not see.
     """
-    if not seen.cuda_extensions:
-        raise NoSources(
-            "setup.py builds no CUDA extension here: the wheel would hold no device code",
-            remedy="The package may need a variable (see its recipe), or has nothing to compile ahead of time.",
-        )
+    _require_cuda(seen)
     if selection is not None:
         _check_none_lost_all(seen, unpatched)
     for extension in seen.cuda_extensions:
         _check_extension(extension, request, selection)
     return {extension.name: extension.device_code for extension in seen.cuda_extensions}
+
+
+def check_guarded(seen: Capture, original: Capture, *, request: Request, policy: Policy) -> Expected:
+    """Check what nvcc would be told after a guard, which selects when `setup.py` runs; return as `check_flags`.
+
+    The guard is not believed: what each extension of the `original` file is told is put through the selection once
+    more, and has to come to the same. Raises as `check_flags` does.
+    """
+    _require_cuda(seen)
+    had = {extension.name: extension for extension in original.cuda_extensions}
+    for extension in seen.cuda_extensions:
+        before = had.get(extension.name)
+        if before is None or not before.has_own_pairs:
+            _check_extension(extension, request, None)
+            continue
+        wanted = select(before.pairs, request, policy).device_code
+        if extension.device_code != wanted:
+            raise SetupRefused(
+                f"extension {extension.name}: nvcc would be told {_listed(extension.device_code)} instead of "
+                f"{_listed(wanted)}",
+                remedy="setup.py changes flags after the guard: set the package's own arch variable in a recipe.",
+            )
+    return {extension.name: extension.device_code for extension in seen.cuda_extensions}
+
+
+def selected_at_all(original: Capture, request: Request, policy: Policy) -> frozenset[DeviceCode]:
+    """Return what the request takes of the extensions' own pairs, all together."""
+    codes: set[DeviceCode] = set()
+    for extension in original.cuda_extensions:
+        if extension.has_own_pairs:
+            with contextlib.suppress(NoMatchingArch):
+                codes |= select(extension.pairs, request, policy).device_code
+    return frozenset(codes)
+
+
+def _require_cuda(seen: Capture) -> None:
+    if not seen.cuda_extensions:
+        raise NoSources(
+            "setup.py builds no CUDA extension here: the wheel would hold no device code",
+            remedy="The package may need a variable (see its recipe), or has nothing to compile ahead of time.",
+        )
 
 
 def _check_none_lost_all(seen: Capture, unpatched: Callable[[], Capture]) -> None:

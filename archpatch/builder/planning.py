@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
 from collections.abc import Iterable, Mapping
@@ -10,13 +11,13 @@ from pathlib import Path
 
 from archpatch.arch.arch import Arch, ArchRequest, DeviceCode
 from archpatch.arch.gpu import GpuRequest
-from archpatch.arch.selection import OnMissing, Policy, Request, select
+from archpatch.arch.selection import Policy, Request, select
 from archpatch.builder.bench import Bench
 from archpatch.builder.capture import Capture, build_requirements, capture
 from archpatch.builder.environment import BuildVariables
 from archpatch.builder.events import Listener
 from archpatch.builder.host import jobs
-from archpatch.builder.nets import Expected, check_flags, untold
+from archpatch.builder.nets import Expected, check_flags, check_guarded, selected_at_all, untold
 from archpatch.builder.requirement import GitRequirement, IndexRequirement, Requirement
 from archpatch.builder.source import SourceTree, prepare
 from archpatch.builder.toolchain import Needs, require
@@ -133,8 +134,7 @@ class Plan:
 
     def workplace(self, *, local_version: str | None) -> Workplace:
         """Return where the wheel is compiled, with the local version that it shall have."""
-        archs = {code.arch for code in self.device_code if not code.ptx}
-        return self.site.workplace(archs, sources=self.captured.sources, local_version=local_version)
+        return self.site.workplace(_archs(self.device_code), sources=self.captured.sources, local_version=local_version)
 
 
 def plan(task: Task, scratch: Path, log: Path) -> Plan:
@@ -186,13 +186,7 @@ def _plan(task: Task, requirement: Requirement, folder: Path, log: Path) -> Plan
     site = Site(task=task, source=source, log=log)
     reading = _Reading(site, site.setup.read_bytes())
     outcome = reading.rewrite()
-    captured = reading.capture_rewritten(outcome)
-    expected = check_flags(
-        captured,
-        request=task.request,
-        selection=outcome.selection,
-        unpatched=reading.capture_original,
-    )
+    captured, expected = reading.check(outcome)
     pairs = tuple(pair for extension in captured.cuda_extensions for pair in extension.pairs)
     require(task.bench.findings(Needs(pairs=tuple(dict.fromkeys(pairs)))))
     _tell_untold(task, outcome, captured)
@@ -208,43 +202,39 @@ class _Reading:
     original: bytes
 
     def rewrite(self) -> Rewritten | Unchanged:
-        """Rewrite for the request; where the text leaves open which pairs this toolkit has, look, and ask for these."""
+        """Rewrite for the request and put the result in place; raises where it is refused."""
         task = self.site.task
-        outcome = self.rewrite_for(task.request, task.policy)
-        if isinstance(outcome, Refused) and _depends_on_conditions(outcome):
-            exact = self.exact_request()
-            if exact is not None:
-                task.listener.stage(f"with this toolkit {task.request} takes {exact}")
-                outcome = self.rewrite_for(exact, Policy(on_missing=OnMissing.ERROR))
+        standard = task.bench.torch.cxx_standard
+        outcome = rewrite_source(self.original, task.request, policy=task.policy, cxx_standard=standard)
         if isinstance(outcome, Refused):
             raise outcome.error()
         for warning in outcome.selection.warnings if outcome.selection else ():
             task.listener.warn(warning)
+        self.site.setup.write_bytes(outcome.source)
         return outcome
 
-    def rewrite_for(self, request: Request, policy: Policy) -> Rewritten | Unchanged | Refused:
-        standard = self.site.task.bench.torch.cxx_standard
-        return rewrite_source(self.original, request, policy=policy, cxx_standard=standard)
-
-    def exact_request(self) -> ArchRequest | None:
-        """Return the archs that the request takes of the pairs that this toolkit really compiles, if all agree."""
+    def check(self, outcome: Rewritten | Unchanged) -> tuple[Capture, Expected]:
+        """Capture the rewritten file, and check what nvcc would be told against what has to come of the original."""
         task = self.site.task
-        extensions = [extension for extension in self.capture_original().cuda_extensions if extension.has_own_pairs]
-        chosen = {select(each.pairs, task.request, task.policy).device_code for each in extensions}
-        if len(chosen) != 1:
-            return None
-        codes = chosen.pop()
-        archs = tuple(sorted(code.arch for code in codes if not code.ptx))
-        ptx = tuple(sorted(code.arch for code in codes if code.ptx))
-        return ArchRequest(archs=archs, ptx=ptx) if set(ptx) <= set(archs) else None
+        if not outcome.guarded:
+            codes = outcome.selection.device_code if outcome.selection else frozenset()
+            captured = capture(self.site.workplace(_archs(codes) or task.request.archs))
+            selection, unpatched = outcome.selection, self.capture_original
+            return captured, check_flags(captured, request=task.request, selection=selection, unpatched=unpatched)
+        original = self.capture_original()
+        self.tell_missing(original)
+        archs = _archs(selected_at_all(original, task.request, task.policy))
+        captured = capture(self.site.workplace(archs or task.request.archs))
+        return captured, check_guarded(captured, original, request=task.request, policy=task.policy)
 
-    def capture_rewritten(self, outcome: Rewritten | Unchanged) -> Capture:
-        """Put the rewritten file in place and capture it."""
-        self.site.setup.write_bytes(outcome.source)
-        selection = outcome.selection
-        codes = selection.device_code if selection else ()
-        archs = {code.arch for code in codes if not code.ptx} or self.site.task.request.archs
-        return capture(self.site.workplace(archs))
+    def tell_missing(self, original: Capture) -> None:
+        """Warn of what a guard will leave out, per extension."""
+        task = self.site.task
+        for extension in original.cuda_extensions:
+            if extension.has_own_pairs:
+                with contextlib.suppress(NoMatchingArch):
+                    for warning in select(extension.pairs, task.request, task.policy).warnings:
+                        task.listener.warn(f"extension {extension.name}: {warning}")
 
     def capture_original(self) -> Capture:
         """Capture the `setup.py` as it came, with the package's own arch variable unset, and put back what is there."""
@@ -254,6 +244,10 @@ class _Reading:
             return capture(self.site.workplace(()))
         finally:
             self.site.setup.write_bytes(there)
+
+
+def _archs(codes: Iterable[DeviceCode]) -> set[Arch]:
+    return {code.arch for code in codes if not code.ptx}
 
 
 def _tell_untold(task: Task, outcome: Rewritten | Unchanged, captured: Capture) -> None:
@@ -267,8 +261,3 @@ def _tell_untold(task: Task, outcome: Rewritten | Unchanged, captured: Capture) 
     if task.policy.strict:
         raise NoMatchingArch(message, remedy="Use another toolkit (--toolkit), or leave out --strict.")
     task.listener.warn(f"{message}: left out")
-
-
-def _depends_on_conditions(outcome: Refused) -> bool:
-    """Tell whether the text failed only for want of knowing which pairs this toolkit has."""
-    return bool(outcome.refusals) and all(refusal.shape == "conditional-nearest" for refusal in outcome.refusals)

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import compress, product
+from typing import Final
 
-from archpatch.arch.arch import Arch, ArchRequest, DeviceCode, Pair
-from archpatch.arch.coverage import Verdict, runs_on
-from archpatch.arch.gpu import GpuRequest
+from archpatch.arch.arch import ArchRequest, DeviceCode, Pair
 from archpatch.arch.selection import Action, OnMissing, Policy, Request, Selection, select
-from archpatch.rewrite.outcome import Refusal
-from archpatch.rewrite.rows import Group, Unit
+from archpatch.errors import NoMatchingArch
+from archpatch.rewrite.outcome import FlagSource
+from archpatch.rewrite.rows import Branch, Group, Unit
 
 __all__ = ["Fate", "decide", "doubts"]
+
+#: With more conditions around the flags of one list, the guard is cheaper than to go through all combinations.
+_MOST_CONDITIONS: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,14 +49,53 @@ def decide(units: Sequence[Unit], request: Request, policy: Policy) -> tuple[Sel
     return selection, tuple(fates)
 
 
-def doubts(fates: Sequence[Fate], request: Request, policy: Policy, lines: Mapping[int, int]) -> Iterator[Refusal]:
-    """Yield what the text cannot prove about `fates`; `lines` maps the `id` of a literal to its line."""
-    yield from _groups_in_doubt(fates, lines)
-    depends = isinstance(request, GpuRequest) or policy.on_missing_for(request) is OnMissing.NEAREST
-    if depends and policy.on_missing_for(request) is not OnMissing.ADD:
-        archs = {arch.base for arch in request.archs}
-        bad = {entry.arch.base for entry in policy.known_bad}
-        yield from _conditions_in_doubt(fates, sorted(archs), bad, lines)
+def doubts(fates: Sequence[Fate], request: Request, policy: Policy, lines: Mapping[int, int]) -> Iterator[FlagSource]:
+    """Yield where `fates` may differ from what the rules give for one extension alone, as `setup.py` runs.
+
+    The choice was made over all pairs of the file; a list of its own may need another. And what is chosen may stand
+    under a condition that is false. `lines` maps the `id` of a literal to its line.
+    """
+    groups: dict[Group, list[Fate]] = {}
+    for fate in fates:
+        groups.setdefault(fate.unit.row.group, []).append(fate)
+    for group in groups.values():
+        line = lines[id(group[0].unit.nodes[0])]
+        if not _is_right(group, request, policy):
+            yield FlagSource(line=line, shape="group", reason="alone, the list at this line needs another choice")
+        elif not _needs_no_worlds(request, policy) and not _is_right_in_all_worlds(group, request, policy):
+            yield FlagSource(line=line, shape="conditional", reason="what is chosen depends on conditions")
+
+
+def _needs_no_worlds(request: Request, policy: Policy) -> bool:
+    """Whether each pair stays or goes whatever other pairs there are.
+
+    Where a condition is false and nothing remains, capture finds an extension that has lost all.
+    """
+    is_plain = isinstance(request, ArchRequest) and not request.ptx and not policy.strict
+    return is_plain and policy.on_missing_for(request) is OnMissing.ERROR
+
+
+def _is_right(present: Iterable[Fate], request: Request, policy: Policy, *, may_lose_all: bool = False) -> bool:
+    """Whether the flags that are `present` together become what the rules give for their pairs."""
+    present = list(present)
+    pairs = [pair for fate in present for pair in fate.unit.pairs]
+    remaining = {pair.device_code for fate in present for pair in (*fate.kept, *fate.added)}
+    try:
+        return not pairs or select(pairs, request, policy).device_code == remaining
+    except NoMatchingArch:
+        return may_lose_all and not remaining
+
+
+def _is_right_in_all_worlds(group: Sequence[Fate], request: Request, policy: Policy) -> bool:
+    """Whether the group becomes what the rules give, whichever of the conditions around its flags are true."""
+    shared = set(group[0].unit.row.branches).intersection(*(fate.unit.row.branches for fate in group))
+    needs = [frozenset(fate.unit.row.branches) - shared for fate in group]
+    conditions = sorted(frozenset[Branch]().union(*needs))
+    if len(conditions) > _MOST_CONDITIONS:
+        return False
+    worlds = (set(compress(conditions, world)) for world in product((True, False), repeat=len(conditions)))
+    seen = {tuple(need <= world for need in needs) for world in worlds}
+    return all(_is_right(compress(group, there), request, policy, may_lose_all=True) for there in seen)
 
 
 def _complete(fates: list[Fate], group: Group, request: Request, policy: Policy, selection: Selection) -> None:
@@ -73,72 +116,3 @@ def _complete(fates: list[Fate], group: Group, request: Request, policy: Policy,
 
 def _holds(fate: Fate, code: DeviceCode) -> bool:
     return any(pair.device_code == code for pair in (*fate.kept, *fate.added))
-
-
-def _groups_in_doubt(fates: Sequence[Fate], lines: Mapping[int, int]) -> Iterator[Refusal]:
-    """Yield each list that loses all while another keeps some: they may go to two extensions."""
-    first: dict[Group, Fate] = {}
-    fed: dict[Group, Fate] = {}
-    for fate in fates:
-        first.setdefault(fate.unit.row.group, fate)
-        if fate.kept or fate.added:
-            fed.setdefault(fate.unit.row.group, fate)
-    for group, fate in first.items():
-        if group not in fed and fed:
-            line, other = _line(fate, lines), _line(next(iter(fed.values())), lines)
-            yield Refusal(
-                line=line,
-                shape="group-loses-all",
-                reason=f"no flag of the list at line {line} remains, while some at line {other} do; "
-                "they may belong to different extensions",
-                remedy="Ask for archs that both have, or use --on-missing add.",
-            )
-
-
-def _conditions_in_doubt(
-    fates: Sequence[Fate], archs: Sequence[Arch], bad: Container[Arch], lines: Mapping[int, int]
-) -> Iterator[Refusal]:
-    """Yield where the chosen flag may be absent while one that would do instead is dropped.
-
-    `bad` are the archs known as bad: their cubins are no alternative to anything.
-    """
-    for fate in fates:
-        rivals = [pair for pair in fate.dropped if pair.code.ptx or pair.code.arch.base not in bad]
-        missed = [
-            (arch, pair.device_code)
-            for arch in archs
-            for pair in rivals
-            if _runs(pair, arch) and not _always_beside(fate, fates, arch)
-        ]
-        if missed:
-            arch, rival = missed[0]
-            # It exists: a rival is dropped for nothing but a better one, and that one runs on the arch too.
-            chosen, code = next(
-                (other, pair.device_code) for other in fates for pair in other.kept if _runs(pair, arch)
-            )
-            yield Refusal(
-                line=_line(fate, lines),
-                shape="conditional-nearest",
-                reason=f"a GPU of {arch} would take {code} (line {_line(chosen, lines)}) before {rival}, "
-                "but under a condition that may be false",
-                remedy=f"Name the arch that this toolkit compiles: --arch {code.arch}, or --arch {rival.arch}.",
-            )
-
-
-def _always_beside(fate: Fate, fates: Sequence[Fate], arch: Arch) -> bool:
-    """Whether something that `arch` runs is kept in the same list under no further condition."""
-    row = fate.unit.row
-    return any(
-        other.unit.row.group == row.group
-        and row.branches[: len(other.unit.row.branches)] == other.unit.row.branches
-        and any(_runs(pair, arch) for pair in other.kept)
-        for other in fates
-    )
-
-
-def _runs(pair: Pair, arch: Arch) -> bool:
-    return runs_on(pair.device_code, arch) is not Verdict.NO
-
-
-def _line(fate: Fate, lines: Mapping[int, int]) -> int:
-    return lines[id(fate.unit.nodes[0])]

@@ -55,6 +55,17 @@ def call_name(call: cst.Call) -> tuple[str, str]:
 
 def _asks(call: cst.Call, is_first: bool) -> bool:  # noqa: FBT001 - private, and its one caller names it
     root, name = call_name(call)
+    if name == "write" and _is_console(call.func):
+        return True
     if name in _REPORTS or name in _QUESTIONS or (name in _LOOKUPS and is_first):
         return True
     return root == "re" and name not in ("sub", "subn")
+
+
+def _is_console(function: cst.BaseExpression) -> bool:
+    match function:
+        case cst.Attribute(
+            value=cst.Attribute(attr=cst.Name(value="stdout" | "stderr")) | cst.Name(value="stdout" | "stderr")
+        ):
+            return True
+    return False

@@ -9,10 +9,23 @@ from archpatch.arch.arch import Pair
 from archpatch.arch.selection import Action, Selection
 from archpatch.errors import ArchpatchError, NoMatchingArch, SetupRefused
 
-__all__ = ["REWRITE_GENERATION", "Outcome", "PairReport", "Refusal", "Refused", "Rewritten", "Unchanged"]
+__all__ = [
+    "REWRITE_GENERATION",
+    "FlagSource",
+    "Outcome",
+    "PairAction",
+    "PairReport",
+    "Refusal",
+    "Refused",
+    "Rewritten",
+    "Unchanged",
+]
 
 #: Part of every build fingerprint: raised whenever the same input would give other bytes than before.
-REWRITE_GENERATION: Final = 1
+REWRITE_GENERATION: Final = 2
+
+PairAction = Action | Literal["guarded"]
+"""What becomes of a pair of the text; `guarded`: the guard decides when `setup.py` runs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,7 +34,7 @@ class PairReport:
 
     pair: Pair
     line: int
-    action: Action
+    action: PairAction
     reason: str
 
     def to_json(self) -> dict[str, Any]:
@@ -43,24 +56,51 @@ class Refusal:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FlagSource:
+    """A place that decides about arch flags only when `setup.py` runs, so that the guard takes over.
+
+    `line` counts from 1 in the source as given; `shape` is a short, stable name such as `f-string`.
+    """
+
+    line: int
+    shape: str
+    reason: str
+
+    def to_json(self) -> dict[str, Any]:
+        """Return `{line, shape, action, reason}` as the command line and a wheel's record have it."""
+        return {"line": self.line, "shape": self.shape, "action": "guarded", "reason": self.reason}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Rewritten:
-    """The file changed; `notes` are for a person, such as a C++ standard that was raised."""
+    """The file changed; `notes` are for a person, such as a C++ standard that was raised.
+
+    Where it is `guarded`, the flags in the text are as they were and a guard selects among those that nvcc would get;
+    `selection` is None then, and `sources` says why.
+    """
 
     source: bytes
     pairs: tuple[PairReport, ...]
     selection: Selection | None
     notes: tuple[str, ...] = ()
+    guarded: bool = False
+    sources: tuple[FlagSource, ...] = ()
     outcome: ClassVar[Literal["rewritten"]] = "rewritten"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unchanged:
-    """There was nothing to change: all pairs stay, or there are none and torch reads the variable itself."""
+    """There was nothing to change: all pairs stay, there are none and torch reads the variable, or the guard is there.
+
+    The fields are those of `Rewritten`.
+    """
 
     source: bytes
     pairs: tuple[PairReport, ...]
     selection: Selection | None
     notes: tuple[str, ...] = ()
+    guarded: bool = False
+    sources: tuple[FlagSource, ...] = ()
     outcome: ClassVar[Literal["unchanged"]] = "unchanged"
 
 

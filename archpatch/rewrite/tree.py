@@ -96,11 +96,15 @@ class Edits:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Tree:
-    """A parsed source: `module` ends with a statement of our own, which `render` takes away again."""
+    """A parsed source: `module` ends with a statement of our own, which `render` takes away again.
+
+    `syntax` is the same as Python's own parser sees it, to look at where nothing is edited.
+    """
 
     source: bytes
     text: str
     module: cst.Module
+    syntax: ast.Module
 
     def code(self, node: cst.CSTNode) -> str:
         """Return the text of `node`."""
@@ -140,13 +144,14 @@ def parse(source: bytes) -> Tree:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            _check_depth(ast.parse(source))
+            syntax = ast.parse(source)
+        _check_depth(syntax)
         encoding = tokenize.detect_encoding(io.BytesIO(source).readline)[0]
         text = source.decode(encoding)
         if text.encode(encoding) != source:
             raise Unreadable(1, f"{encoding} does not give the same bytes again")
         module = cst.parse_module(_closed(text) + _END, cst.PartialParserConfig(encoding=encoding))
-        return Tree(source, text, module)
+        return Tree(source, text, module, syntax)
     except SyntaxError as error:
         raise Unreadable(error.lineno or 1, error.msg) from None
     except cst.ParserSyntaxError as error:

@@ -47,7 +47,7 @@ def write_standards(
     for find in finds:
         line = lines[id(find.node)]
         flag = raised(find.text, standard) if isinstance(find.node, cst.SimpleString) else None
-        if flag is not None and shape_of(find) not in _NOT_EMITTED and out_of_reach(find.spot) != "subprocess":
+        if flag is not None and shape_of(find) not in _NOT_EMITTED and out_of_reach(find) != "subprocess":
             edits.add(find.spot, _put(respell(find.node, flag)))
             notes.append(f"line {line}: {find.text} raised to {flag}")
         elif falls_short(find.text, standard):

@@ -20,7 +20,8 @@ class Record:
     """All that is known of one wheel.
 
     `device_code` is what was read back from the wheel, `extensions` the same per extension; both are spelled `sm_90a`
-    and `compute_90`. `pairs` are the decisions of the rewrite, `times` are seconds, `size` is bytes, `created` is UTC.
+    and `compute_90`. `pairs` are the decisions of the rewrite, `flag_sources` the places that it left to a guard.
+    `times` are seconds, `size` is bytes, `created` is UTC.
     """
 
     name: str
@@ -32,6 +33,7 @@ class Record:
     inputs: Mapping[str, str]
     request: Mapping[str, Any]
     pairs: tuple[Mapping[str, Any], ...]
+    flag_sources: tuple[Mapping[str, Any], ...]
     device_code: tuple[str, ...]
     extensions: Mapping[str, tuple[str, ...]]
     needs: Mapping[str, str | None]
@@ -58,6 +60,7 @@ class Record:
         if not isinstance(data, dict) or data.pop("schema", None) != SCHEMA or data.keys() != names:
             raise WheelhouseDamaged(f"{path} is no record of schema {SCHEMA}", remedy=_REMEDY)
         data["pairs"] = tuple(data["pairs"])
+        data["flag_sources"] = tuple(data["flag_sources"])
         data["device_code"] = tuple(data["device_code"])
         data["extensions"] = {name: tuple(codes) for name, codes in data["extensions"].items()}
         return cls(**data)

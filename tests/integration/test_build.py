@@ -171,3 +171,49 @@ def test_a_hit_imports_no_torch_and_opens_no_socket(archpatch: CommandLine, mini
     assert done.stderr.strip().splitlines()[-1] == "[]"
     offline = archpatch("build", "archpatch_mini", "--arch", "9.0", "--offline", "--json").json
     assert offline["wheels"][0]["hit"] is True
+
+
+DYNAMIC = """
+import os
+from setuptools import setup
+from torch.utils.cpp_extension import BuildExtension, CUDAExtension
+
+archs = os.environ.get("MINI_ARCHS", "75;80;90;120").split(";")
+flags = [word for n in archs for word in ("-gencode", f"arch=compute_{n},code=sm_{n}")]
+os.environ["TORCH_CUDA_ARCH_LIST"] = "7.5"
+
+
+class Build(BuildExtension):
+    def build_extension(self, ext):
+        ext.extra_compile_args["nvcc"] += ["-gencode", "arch=compute_89,code=sm_89"]
+        super().build_extension(ext)
+
+
+setup(
+    packages=["archpatch_mini"],
+    ext_modules=[
+        CUDAExtension("archpatch_mini._C", ["csrc/module.cpp", "csrc/add.cu"], extra_compile_args={"nvcc": flags}),
+    ],
+    cmdclass={"build_ext": Build},
+)
+"""
+
+
+@pytest.mark.parametrize(
+    ("asked", "codes"), [(["--gpu", "h200"], ["sm_90"]), (["--arch", "8.9+PTX"], ["sm_89", "compute_89"])]
+)
+def test_flags_that_only_a_run_shows_are_selected_by_a_guard(
+    archpatch: CommandLine, mini: Path, asked: list[str], codes: list[str]
+) -> None:
+    (mini / "setup.py").write_text(DYNAMIC)
+    answer = archpatch("build", mini, *asked)
+    assert answer.record["device_code"] == codes
+    assert [source["action"] for source in answer.record["flag_sources"]]
+
+
+def test_a_guard_that_leaves_nothing_is_no_match(archpatch: CommandLine, mini: Path) -> None:
+    (mini / "setup.py").write_text(DYNAMIC)
+    answer = archpatch("build", mini, "--arch", "10.0")
+    assert answer.status == 3
+    assert "archpatch_mini._C" in answer.stderr
+    assert archpatch.published() == []

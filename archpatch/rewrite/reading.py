@@ -1,0 +1,132 @@
+"""All that a `setup.py` has to do with archs or the C++ standard: found and sorted once, decided about elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import libcst as cst
+
+from archpatch.arch.selection import Selection
+from archpatch.errors import NoMatchingArch
+from archpatch.rewrite.appends import append_rows
+from archpatch.rewrite.cxx_standard import mentions_standard
+from archpatch.rewrite.decide import Fate
+from archpatch.rewrite.guard import Stripped
+from archpatch.rewrite.literals import text_of
+from archpatch.rewrite.lookups import is_looked_at
+from archpatch.rewrite.outcome import PairReport, Refusal, Refused
+from archpatch.rewrite.refusals import gives_cmake_archs, out_of_reach, shape_of
+from archpatch.rewrite.rows import Find, Row, Stray, Unit
+from archpatch.rewrite.sequences import sequence_rows
+from archpatch.rewrite.spelling import is_arch_flag
+from archpatch.rewrite.tree import Spot, Tree, strings
+
+__all__ = ["File", "read"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class File:
+    """What was found in a file.
+
+    `given` is the file as it came, `stripped` tells of the guard in it. `spots` and `lines` map the `id` of a literal
+    to where it stands and to its line in `given`; `is_exact` is false where libcst does not give the file back byte
+    for byte.
+    """
+
+    tree: Tree
+    given: bytes
+    stripped: Stripped
+    units: tuple[Unit, ...]
+    strays: tuple[Stray, ...]
+    standards: tuple[Find, ...]
+    spots: Mapping[int, Spot]
+    lines: Mapping[int, int]
+    is_exact: bool
+
+    @property
+    def untouched(self) -> tuple[Fate, ...]:
+        """The fate of each flag where all stay."""
+        return tuple(Fate(unit, unit.pairs) for unit in self.units)
+
+    def line(self, node: cst.CSTNode) -> int:
+        """Return the line of a literal in the file as it came."""
+        return self.lines[id(node)]
+
+    def refused(self, refusals: Iterable[Refusal] = (), no_match: NoMatchingArch | None = None) -> Refused:
+        """Return the refusal of this file; of several at one place with one shape the first."""
+        distinct = {(item.line, item.shape): item for item in refusals}
+        return Refused(
+            source=self.given,
+            pairs=tuple(self.reports(self.untouched, None)),
+            refusals=tuple(distinct[key] for key in sorted(distinct)),
+            no_match=no_match,
+        )
+
+    def reports(self, fates: Iterable[Fate], selection: Selection | None) -> Iterator[PairReport]:
+        """Yield what happens to each pair, in the order of the file."""
+        decisions = selection.decisions if selection else ()
+        reasons = {decision.pair.device_code: decision.reason for decision in decisions}
+        for fate in sorted(fates, key=lambda fate: self.line(fate.unit.nodes[0])):
+            line = self.line(fate.unit.nodes[0])
+            for pair in (*fate.unit.pairs, *fate.added):
+                yield PairReport(
+                    pair=pair,
+                    line=line,
+                    action=fate.action(pair),
+                    reason=reasons.get(pair.device_code, "the arch flags are left as they are"),
+                )
+
+    def guarded_pairs(self) -> Iterator[PairReport]:
+        """Yield each pair in the text as one that the guard decides about."""
+        for report in self.reports(self.untouched, None):
+            yield replace(report, action="guarded", reason="the guard selects when setup.py runs")
+
+
+def read(tree: Tree, given: bytes, stripped: Stripped) -> File:
+    """Find all that has to do with archs or the C++ standard."""
+    spots = {id(spot.node): spot for spot in strings(tree.module)}
+    finds = [find for spot in spots.values() if (find := _find(spot)) is not None]
+    lines, is_exact = tree.lines(find.spot for find in finds)
+    units, strays = _sort_out(tree, [find for find in finds if _concerns_archs(find.text)])
+    return File(
+        tree=tree,
+        given=given,
+        stripped=stripped,
+        units=units,
+        strays=strays,
+        standards=tuple(find for find in finds if mentions_standard(find.text)),
+        spots=spots,
+        lines={key: stripped.line_before(line) for key, line in lines.items()},
+        is_exact=is_exact,
+    )
+
+
+def _find(spot: Spot) -> Find | None:
+    node = spot.node
+    text = text_of(node) if isinstance(node, cst.BaseExpression) else None
+    if text is None or not (_concerns_archs(text) or mentions_standard(text)) or is_looked_at(spot):
+        return None
+    return Find(spot, text)
+
+
+def _concerns_archs(text: str) -> bool:
+    return is_arch_flag(text) or gives_cmake_archs(text)
+
+
+def _sort_out(tree: Tree, flags: Sequence[Find]) -> tuple[tuple[Unit, ...], tuple[Stray, ...]]:
+    """Tell the flags that can be dealt with from those that cannot: each literal ends up among one or the other."""
+    units: list[Unit] = []
+    strays = [Stray(find.node, shape) for find in flags if (shape := out_of_reach(find))]
+    near = {id(find.node): find for find in flags if not out_of_reach(find)}
+    dealt_with = {id(stray.node) for stray in strays}
+    for row in (*append_rows(tree, near), *sequence_rows(tree, near)):
+        for found in row.flags() if isinstance(row, Row) else (row,):
+            if isinstance(found, Unit):
+                units.append(found)
+            else:
+                strays.append(found)
+        nodes = [item.node for item in row.items] if isinstance(row, Row) else [row.node]
+        dealt_with.update(id(node) for node in nodes if id(node) in near and not near[id(node)].is_computed)
+    strays += [Stray(find.node, shape_of(find)) for find in near.values() if id(find.node) not in dealt_with]
+    return tuple(units), tuple(strays)
