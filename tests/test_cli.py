@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -72,6 +73,23 @@ def test_patch_json_is_one_object(project: Path, capsys: pytest.CaptureFixture[s
     assert actions["compute_90", "compute_90"] == "added"
     assert actions["compute_75", "sm_75"] == "dropped"
     assert told["refusals"] == []
+
+
+def test_patch_explains_on_stdout_and_writes_nothing(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    setup = project / "setup.py"
+    setup.write_text(
+        setup.read_text().replace("cc_flag = []", 'cc_flag = [f"-gencode=arch=compute_{n},code=sm_{n}" for n in ()]')
+    )
+    before = setup.read_bytes()
+    status, out, _ = printed(capsys, "patch", project, "--arch", "9.0", "--explain")
+    assert status == 0
+    assert "rewritten for 9.0 (from --arch)" in out
+    assert re.search(r"line 15: guarded f-string: ", out)
+    assert "line 20: guarded compute_90,sm_90: " in out
+    assert setup.read_bytes() == before
+    told = json.loads(printed(capsys, "patch", project, "--arch", "9.0", "--json", "--check")[1])
+    assert {pair["action"] for pair in told["pairs"]} == {"guarded"}
+    assert [(source["line"], source["shape"]) for source in told["sources"]][:1] == [(15, "f-string")]
 
 
 def test_patch_without_a_request_changes_nothing(project: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 @click.option("--max-jobs", type=click.IntRange(min=1), envvar="ARCHPATCH_MAX_JOBS", help="Compilers side by side.")
 @json_option
 @click.pass_context
-def command(ctx: click.Context, /, requirements: tuple[str, ...], as_json: bool, **options: Any) -> None:  # noqa: ANN401, FBT001 - click's
+def command(ctx: click.Context, /, requirements: tuple[str, ...], as_json: bool, **options: Any) -> None:
     """Build wheels for the GPUs or archs asked for, and file them in the wheelhouse.
 
     A REQUIREMENT is a package of the index (mamba_ssm, mamba_ssm==2.3.2.post1), a folder (./project), an sdist, or

@@ -38,7 +38,7 @@ _STYLES = {"ok": "green", "warning": "yellow", "failed": "red"}
 @offline_option
 @json_option
 @click.pass_context
-def command(ctx: click.Context, /, as_json: bool, **options: Any) -> int:  # noqa: ANN401, FBT001 - click's
+def command(ctx: click.Context, /, as_json: bool, **options: Any) -> int:
     """Show what a build has here and what it lacks, and where each setting comes from; exit 1 if it could not start."""
     from archpatch.builder.bench import look
     from archpatch.builder.gpus import visible_gpus

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 @click.option("--installed", metavar="NAME", help="Look at a package that is installed in this environment.")
 @click.option("--runs-on", metavar="GPU|native", help="Exit 1 unless this GPU type, or each GPU here, runs all of it.")
 @json_option
-def command(path: Path | None, installed: str | None, runs_on: str | None, as_json: bool) -> int:  # noqa: FBT001 - click's
+def command(path: Path | None, installed: str | None, runs_on: str | None, as_json: bool) -> int:
     """List the device code in the ELF files of a wheel, a library, a folder or an installed package."""
     from archpatch.errors import UsageError
     from archpatch.wheels.inspection import inspect_installed, inspect_path

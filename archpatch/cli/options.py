@@ -28,7 +28,7 @@ __all__ = [
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 
-def _option(*names: str, **settings: Any) -> Callable[[_F], _F]:  # noqa: ANN401 - passed through to click
+def _option(*names: str, **settings: Any) -> Callable[[_F], _F]:
     """Return a click option that `ARCHPATCH_<NAME>` sets too."""
     long = next(name for name in names if name.startswith("--"))
     variable = long.partition("/")[0].removeprefix("--").replace("-", "_").upper()

@@ -24,6 +24,7 @@ from archpatch.cli.show import print_json, warn
 
 if TYPE_CHECKING:
     from archpatch.builder.patching import Patch
+    from archpatch.rewrite.outcome import Outcome
 
 
 @click.command("patch")
@@ -35,9 +36,12 @@ if TYPE_CHECKING:
 @click.option("--sha256", metavar="HEX", help="The hash that a fetched sdist must have.")
 @click.option("--diff", "as_diff", is_flag=True, help="Print the change as a diff, and write nothing.")
 @click.option("--check", is_flag=True, help="Write nothing; exit 1 if the file would change.")
+@click.option("--explain", is_flag=True, help="Print what becomes of each flag and why to stdout, and write nothing.")
 @json_option
 @click.pass_context
-def command(ctx: click.Context, /, target: str, as_diff: bool, check: bool, as_json: bool, **options: Any) -> int:  # noqa: ANN401, FBT001 - click's
+def command(
+    ctx: click.Context, /, target: str, as_diff: bool, check: bool, explain: bool, as_json: bool, **options: Any
+) -> int:
     """Rewrite a setup.py in place, so that only the matching -gencode pairs remain.
 
     A folder's top-level setup.py, or a package that is fetched and unpacked into the folder -o first. Without --arch,
@@ -46,14 +50,14 @@ def command(ctx: click.Context, /, target: str, as_diff: bool, check: bool, as_j
     asked = asked_from(ctx, use_driver=False)
     for note in asked.notes:
         warn(note)
-    writes = not (as_diff or check)
+    writes = not (as_diff or check or explain)
     with _file(target, writes=writes, options=options) as file:
         patch = _patch(ctx, file, asked)
         if as_json:
             print_json("patch", _to_json(patch))
         elif as_diff:
             click.echo(patch.diff, nl=False)
-        _tell(patch)
+        _tell(patch, to_stderr=not explain or as_json)
         patch.require()
         if writes:
             patch.write()
@@ -95,7 +99,7 @@ def _fetched(target: str, folder: Path, options: dict[str, Any]) -> Path:
     return prepare(requirement, folder.absolute(), offline=options["offline"]).path / "setup.py"
 
 
-def _patch(ctx: click.Context, file: Path, asked: Any) -> Patch:  # noqa: ANN401 - an Asked, which is not imported for speed
+def _patch(ctx: click.Context, file: Path, asked: Any) -> Patch:
     from archpatch.builder.interpreter import probe
     from archpatch.builder.patching import patch_file
 
@@ -111,30 +115,43 @@ def _patch(ctx: click.Context, file: Path, asked: Any) -> Patch:  # noqa: ANN401
     )
 
 
-def _tell(patch: Patch) -> None:
-    """Say on stderr what was asked by whom, and what became of each pair."""
+def _tell(patch: Patch, *, to_stderr: bool) -> None:
+    """Say what was asked by whom, and what becomes of each pair and of each place that decides at run time."""
     asked, outcome = patch.asked, patch.outcome
     if asked.request is None:
         click.echo(
             "archpatch: nothing is asked for (--arch, --gpu, TORCH_CUDA_ARCH_LIST): the file stays as it is.", err=True
         )
         return
-    click.echo(f"archpatch: {patch.file}: {outcome.outcome} for {asked.request} (from {asked.source})", err=True)
-    for report in outcome.pairs:
-        click.echo(f"  line {report.line}: {report.action:7} {report.pair}: {report.reason}", err=True)
+    click.echo(f"archpatch: {patch.file}: {outcome.outcome} for {asked.request} (from {asked.source})", err=to_stderr)
+    for line, text in sorted(_lines(outcome)):
+        click.echo(f"  line {line}: {text}", err=to_stderr)
     if outcome.outcome == "refused":
         return
-    if not outcome.pairs:
-        click.echo("  it has no pairs of its own: torch reads TORCH_CUDA_ARCH_LIST, which has to be set.", err=True)
+    if not outcome.pairs and not outcome.guarded:
+        click.echo(
+            "  it has no pairs of its own: torch reads TORCH_CUDA_ARCH_LIST, which has to be set.", err=to_stderr
+        )
     for note in outcome.notes:
-        click.echo(f"  {note}", err=True)
+        click.echo(f"  {note}", err=to_stderr)
     for warning in outcome.selection.warnings if outcome.selection else ():
         warn(warning)
 
 
+def _lines(outcome: Outcome) -> Iterator[tuple[int, str]]:
+    """Yield each pair, and each place that the guard takes over, with its line."""
+    for report in outcome.pairs:
+        yield report.line, f"{report.action:7} {report.pair}: {report.reason}"
+    if outcome.outcome != "refused":
+        for source in outcome.sources:
+            yield source.line, f"guarded {source.shape}: {source.reason}"
+
+
 def _to_json(patch: Patch) -> dict[str, Any]:
-    refusals: list[dict[str, Any]] = []
-    if patch.outcome.outcome == "refused":
+    refusals, sources = list[dict[str, Any]](), list[dict[str, Any]]()
+    if patch.outcome.outcome != "refused":
+        sources = [source.to_json() for source in patch.outcome.sources]
+    else:
         refusals = [
             {"line": refusal.line, "shape": refusal.shape, "remedy": refusal.remedy}
             for refusal in patch.outcome.refusals
@@ -146,5 +163,6 @@ def _to_json(patch: Patch) -> dict[str, Any]:
         "outcome": patch.outcome.outcome,
         "request": {**patch.asked.to_json(), "on_missing": on_missing},
         "pairs": [report.to_json() for report in patch.outcome.pairs],
+        "sources": sources,
         "refusals": refusals,
     }

@@ -27,7 +27,7 @@ gpu_option = click.option("--gpu", metavar="TYPE", help="Only what is filed for 
 @wheelhouse_option
 @gpu_option
 @json_option
-def list_(wheelhouse: Path, gpu: str | None, as_json: bool) -> None:  # noqa: FBT001 - click's
+def list_(wheelhouse: Path, gpu: str | None, as_json: bool) -> None:
     """List the wheels: what they hold, for which torch and Python, how large, for which GPU types."""
     from archpatch.wheelhouse.house import Wheelhouse
 
@@ -110,7 +110,7 @@ def requirements(packages: tuple[str, ...], wheelhouse: Path, gpu: str, python: 
 @command.command("verify")
 @wheelhouse_option
 @json_option
-def verify(wheelhouse: Path, as_json: bool) -> int:  # noqa: FBT001 - click's
+def verify(wheelhouse: Path, as_json: bool) -> int:
     """Check every wheel against its record, its RECORD and its device code, and every link; exit 1 if any is wrong."""
     from archpatch.wheelhouse.house import Wheelhouse
     from archpatch.wheelhouse.verify import verify as find_faults
@@ -144,7 +144,7 @@ def _entries(wheelhouse: Path, gpu: str | None) -> Iterator[Entry]:
     return house.entries() if gpu is None else house.entries_for(find_gpu(gpu).name)
 
 
-def _stack(python: str | None) -> Any:  # noqa: ANN401 - (Stack, str), imported late
+def _stack(python: str | None) -> Any:
     """Return the torch and CUDA, and the Python ABI, of the interpreter that will install."""
     from archpatch.builder.interpreter import probe
     from archpatch.errors import ToolchainError
