@@ -23,7 +23,8 @@ from archpatch.cli.settings import Settings
 from archpatch.cli.show import Teller, print_json, warn
 
 if TYPE_CHECKING:
-    from archpatch.pipeline import Built
+    from archpatch.builder.asked import Asked
+    from archpatch.pipeline import Built, Order
 
 
 @click.command("build")
@@ -58,17 +59,33 @@ def command(ctx: click.Context, /, requirements: tuple[str, ...], as_json: bool,
     git+https://host/repository@tag. Without --gpu, --arch and TORCH_CUDA_ARCH_LIST the visible GPUs are asked.
     Printed are the wheels' paths, one a line.
     """
-    from archpatch.builder.requirement import parse_requirement
-    from archpatch.pipeline import Order, build
+    from archpatch.pipeline import build
 
-    settings: Settings = ctx.obj
     asked = asked_from(ctx, use_driver=True)
     for note in asked.notes:
         warn(note)
     environ = dict(os.environ)
     if options["max_jobs"]:
         environ["MAX_JOBS"] = str(options["max_jobs"])
-    orders = [
+    results = []
+    for order in _orders(ctx, requirements, asked):
+        with Teller() as teller:
+            built = build(order, environ=environ, listener=teller)
+            teller.stage(_summary(built))
+        results.append(built)
+        if not as_json:
+            click.echo(built.wheel)
+    if as_json:
+        print_json("build", {"wheels": [_to_json(built) for built in results]})
+
+
+def _orders(ctx: click.Context, requirements: tuple[str, ...], asked: Asked) -> list[Order]:
+    """Return what to build, all of it read before anything is built."""
+    from archpatch.builder.requirement import parse_requirement
+    from archpatch.pipeline import Order
+
+    options, settings = ctx.params, ctx.find_object(Settings)
+    return [
         Order(
             requirement=parse_requirement(text, sha256=options["sha256"]),
             asked=asked,
@@ -80,20 +97,10 @@ def command(ctx: click.Context, /, requirements: tuple[str, ...], as_json: bool,
             offline=options["offline"],
             replace=options["replace"],
             labelled=options["local_version"],
-            recipes=settings.recipes,
+            recipes=settings.recipes if settings else (),
         )
         for text in requirements
     ]
-    results = []
-    for order in orders:
-        with Teller() as teller:
-            built = build(order, environ=environ, listener=teller)
-            teller.stage(_summary(built))
-        results.append(built)
-        if not as_json:
-            click.echo(built.wheel)
-    if as_json:
-        print_json("build", {"wheels": [_to_json(built) for built in results]})
 
 
 def _summary(built: Built) -> str:
