@@ -14,7 +14,7 @@ nox.options.reuse_existing_virtualenvs = True
 
 #: The torch that integration tests build against: any CUDA build does.
 TORCH = os.environ.get("ARCHPATCH_TEST_TORCH", "torch==2.14.1")
-TESTING = ("pytest>=8", "pytest-cov>=5")
+TESTING = ("pytest>=8", "pytest-cov>=5", "setuptools>=77")
 
 
 @nox.session

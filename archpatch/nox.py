@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -62,15 +63,21 @@ def patch(
     """
     file, config, environ = setup_file(Path(folder)), load_config(Path.cwd()), _environ(session)
     asked = ask_for(_wishes(arch, gpu, environ), _configured(config.values), environ)
+    given = _Given(environ, config)
+    for note in asked.notes:
+        session.warn(f"archpatch: {note}")
     torch = probe(_python(session)).torch
     patched = patch_file(
         file,
         asked=asked,
-        policy=_policy(on_missing, strict=strict, environ=environ, config=config),
+        policy=_policy(on_missing, strict=strict, given=given),
+        allow_known_bad=given.flag("allow-known-bad", default=False),
         cxx_standard=torch.cxx_standard if torch else None,
         recipes=config.recipes,
     )
     patched.write()
+    for warning in patched.warnings:
+        session.warn(f"archpatch: {warning}")
     request = "nothing, since nothing is asked for" if asked.request is None else f"{asked.request} ({asked.source})"
     session.log(f"archpatch: {file}: {patched.outcome.outcome} for {request}")
 
@@ -85,7 +92,7 @@ def build(  # noqa: PLR0913 - the options of `archpatch build`, all optional
     on_missing: str | None = None,
     strict: bool = False,
     toolkit: str | None = None,
-    offline: bool = False,
+    offline: bool | None = None,
 ) -> str:
     """Build a wheel with the session's interpreter, or find it filed, and return its path for `session.install`.
 
@@ -93,15 +100,23 @@ def build(  # noqa: PLR0913 - the options of `archpatch build`, all optional
     `archpatch build`: by `ARCHPATCH_*` variables, then by the project's settings. Raises the errors of `archpatch`.
     """
     config, environ = load_config(Path.cwd()), _environ(session)
-    house = wheelhouse or environ.get("ARCHPATCH_WHEELHOUSE") or str(config.values.get("wheelhouse", "wheelhouse"))
+    given = _Given(environ, config)
+    asked = ask_for(_wishes(arch, gpu, environ), _configured(config.values), environ, use_driver=True)
+    for note in asked.notes:
+        session.warn(f"archpatch: {note}")
+    if given.text("max-jobs"):
+        environ["MAX_JOBS"] = str(given.text("max-jobs"))
     order = Order(
         requirement=parse_requirement(requirement),
-        asked=ask_for(_wishes(arch, gpu, environ), _configured(config.values), environ, use_driver=True),
-        policy=_policy(on_missing, strict=strict, environ=environ, config=config),
-        wheelhouse=Path(house).absolute(),
+        asked=asked,
+        policy=_policy(on_missing, strict=strict, given=given),
+        allow_known_bad=given.flag("allow-known-bad", default=False),
+        wheelhouse=Path(wheelhouse or given.text("wheelhouse") or "wheelhouse").absolute(),
         python=_python(session),
-        toolkit=toolkit or environ.get("ARCHPATCH_TOOLKIT") or str(config.values.get("toolkit", "auto")),
-        offline=offline,
+        toolkit=toolkit or given.text("toolkit") or "auto",
+        offline=given.flag("offline", default=False) if offline is None else offline,
+        replace=given.flag("replace", default=True),
+        labelled=given.flag("local-version", default=True),
         recipes=config.recipes,
     )
     built = build_order(order, environ=environ, listener=_Log(session))
@@ -133,6 +148,7 @@ def _wishes(arch: str | None, gpu: str | tuple[str, ...], environ: Mapping[str, 
             arch=environ.get("ARCHPATCH_ARCH"),
             gpu=tuple(filter(None, [environ.get("ARCHPATCH_GPU")])),
             where="ARCHPATCH_ARCH or ARCHPATCH_GPU",
+            source="env",
         ),
     ]
 
@@ -141,11 +157,37 @@ def _configured(values: Mapping[str, Any]) -> Wish:
     return Wish(arch=values.get("arch"), gpu=tuple(values.get("gpu", ())), where="[tool.archpatch]")
 
 
-def _policy(on_missing: str | None, *, strict: bool, environ: Mapping[str, str], config: Config) -> Policy:
-    chosen = on_missing or environ.get("ARCHPATCH_ON_MISSING") or config.values.get("on_missing")
+@dataclass(frozen=True, slots=True)
+class _Given:
+    """Settings that the noxfile leaves open: `ARCHPATCH_*` variables, then the project's file."""
+
+    environ: Mapping[str, str]
+    config: Config
+
+    def text(self, option: str) -> str | None:
+        """Return the value of an option as it is written, or None."""
+        value = self.environ.get(f"ARCHPATCH_{option.replace('-', '_').upper()}")
+        found = value or self.config.values.get(option.replace("-", "_"))
+        return None if found is None else str(found)
+
+    def flag(self, option: str, *, default: bool) -> bool:
+        """Return the value of a switch. Raises `UsageError` for anything but yes and no."""
+        text = self.text(option)
+        if text is None:
+            return default
+        if text.lower() not in _SWITCHES:
+            raise UsageError(f"{option}: {text!r} is neither yes nor no", remedy="Write true or false.")
+        return _SWITCHES[text.lower()]
+
+
+_SWITCHES = dict.fromkeys(("1", "true", "yes", "on"), True) | dict.fromkeys(("0", "false", "no", "off"), False)
+
+
+def _policy(on_missing: str | None, *, strict: bool, given: _Given) -> Policy:
+    chosen = on_missing or given.text("on-missing")
     try:
         return Policy(
-            on_missing=OnMissing(chosen) if chosen else None, strict=strict or bool(config.values.get("strict"))
+            on_missing=OnMissing(chosen) if chosen else None, strict=strict or given.flag("strict", default=False)
         )
     except ValueError:
         choices = ", ".join(each.value for each in OnMissing)

@@ -29,7 +29,7 @@ from archpatch.builder.source import pin, project_name
 from archpatch.errors import FetchFailed, UsageError, WheelhouseConflict
 from archpatch.recipes.recipe import RecipeOverride, digest, find_recipe, known_bad_for
 from archpatch.rewrite.outcome import REWRITE_GENERATION
-from archpatch.storage.atomic import sha256_of
+from archpatch.storage.atomic import disk_errors, sha256_of
 from archpatch.storage.cache_folder import cache_folder
 from archpatch.storage.fingerprint import fingerprint
 from archpatch.wheelhouse.house import Entry, Wheelhouse
@@ -105,9 +105,9 @@ def _make(job: _Job, log: Path) -> tuple[Entry, bool]:
             entry = job.house.find(fingerprint(inputs))
             hit = entry is not None
             if entry is None:
-                job.make_way(planned, inputs)
+                job.warn_of_replaced(planned, inputs)
                 entry = _compile(job, planned, Path(scratch, "wheel"), inputs)
-    job.remember(entry)
+    job.remember(entry, planned.variables_read)
     return entry, hit
 
 
@@ -165,20 +165,23 @@ class _Job:
     def recall(self) -> Entry | None:
         """Return the intact wheel that the same request led to before; only a pinned version can be known that well."""
         key = self._memo_key()
-        return None if key is None else self.house.recall(key)
+        environ = {**self.bench.environ, **dict(self.task.recipe.environment)}
+        return None if key is None else self.house.recall(key, environ)
 
-    def remember(self, entry: Entry) -> None:
-        """Note which wheel this request led to."""
+    def remember(self, entry: Entry, variables: Mapping[str, str | None]) -> None:
+        """Note which wheel this request led to, and the variables that its `setup.py` read."""
         key = self._memo_key()
         if key is not None:
-            self.house.remember(key, entry)
+            self.house.remember(key, entry, variables)
 
     def _memo_key(self) -> str | None:
         requirement, request, policy = self.task.requirement, self.task.request, self.task.policy
         if not isinstance(requirement, IndexRequirement) or requirement.version is None:
             return None
         asked = {
-            "request": f"{type(request).__name__} {request}",
+            "archpatch": __version__,
+            "request": f"{type(request).__name__} {request} {' '.join(map(str, request.archs))}",
+            "repository": str(self.task.recipe.git),
             "on-missing": policy.on_missing_for(request).value,
             "strict": str(policy.strict),
             "known-bad": " ".join(str(bad.arch) for bad in policy.known_bad),
@@ -186,11 +189,11 @@ class _Job:
         }
         return fingerprint(self.inputs(requirement.name, str(requirement.version)) | asked)
 
-    def make_way(self, planned: Plan, inputs: Mapping[str, str]) -> None:
+    def warn_of_replaced(self, planned: Plan, inputs: Mapping[str, str]) -> None:
         """Say that a wheel of the same name will be replaced, and why; raises before the compile if it may not be."""
         version = inputs["version"]
         for entry in self.house.occupants(planned.name, version, planned.device_code, self.stack):
-            if entry.wheel.name.split("-")[-3:-1] != [self.bench.interpreter.abi_tag] * 2:
+            if any(entry.record.inputs.get(name) != inputs[name] for name in ("python", "platform", "local-version")):
                 continue
             why = self.house.difference(entry.wheel, inputs)
             if not self.order.replace:
@@ -234,7 +237,8 @@ def _pinned(order: Order, house: Wheelhouse, bench: Bench, stack: Stack) -> Requ
         return requirement
     if not order.offline:
         return pin(requirement, python_version=bench.interpreter.version, environ=bench.environ)
-    newest = house.newest(requirement.name, requirement.specifier, stack)
+    fits = {"python": bench.interpreter.abi_tag, "platform": bench.interpreter.platform_tag}
+    newest = house.newest(requirement.name, requirement.specifier, stack, fits)
     if newest is None:
         raise FetchFailed(
             f"no wheel of {requirement} is filed in {house.root} for {stack.folder}",
@@ -246,10 +250,11 @@ def _pinned(order: Order, house: Wheelhouse, bench: Bench, stack: Stack) -> Requ
 def _new_log(name: str) -> Path:
     """Return a new file for all that a build prints; old ones are left to the user."""
     folder = cache_folder() / "logs"
-    folder.mkdir(parents=True, exist_ok=True)
     now = datetime.now(timezone.utc).strftime("%Y%m%dT%H%M%S")
-    handle, path = tempfile.mkstemp(prefix=f"{name}-{now}-", suffix=".log", dir=folder)
-    os.close(handle)
+    with disk_errors(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        handle, path = tempfile.mkstemp(prefix=f"{canonicalize_name(name)}-{now}-", suffix=".log", dir=folder)
+        os.close(handle)
     return Path(path)
 
 

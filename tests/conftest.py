@@ -7,6 +7,7 @@ import subprocess
 from typing import NoReturn
 
 import pytest
+import setuptools  # noqa: F401 - it replaces distutils, and has to come before whatever imports that
 
 _REAL = ("integration", "gpu", "benchmark", "packaging")
 

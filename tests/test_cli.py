@@ -118,7 +118,7 @@ def test_the_list_of_the_environment_is_heard(
     err = printed(capsys, "patch", project, "--gpu", "h200", "--diff")[2]
     assert "warning: --gpu is used; TORCH_CUDA_ARCH_LIST (7.5) is not." in err
     monkeypatch.setenv("ARCHPATCH_ARCH", "8.0")
-    assert "for 8.0 (from --arch)" in printed(capsys, "patch", project, "--diff")[2]
+    assert "for 8.0 (from env)" in printed(capsys, "patch", project, "--diff")[2]
     assert "for h200 (from --gpu)" in printed(capsys, "patch", project, "--gpu", "h200", "--diff")[2]
 
 

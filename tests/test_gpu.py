@@ -23,6 +23,9 @@ from archpatch.errors import UnknownGpu
         ("rtx_4090", "rtx-40", "8.9"),
         ("NVIDIA GeForce RTX 4090 Laptop GPU", "rtx-40", "8.9"),
         ("rtx5090", "rtx-50", "12.0"),
+        ("rtx 4080 super", "rtx-40", "8.9"),
+        ("RTX 4070 Ti SUPER", "rtx-40", "8.9"),
+        ("rtx 4090 laptop", "rtx-40", "8.9"),
         ("NVIDIA RTX A6000", "rtx-a6000", "8.6"),
         ("NVIDIA RTX 6000 Ada Generation", "rtx-6000-ada", "8.9"),
         ("NVIDIA RTX PRO 6000 Blackwell Server Edition", "rtx-pro-6000", "12.0"),
@@ -44,6 +47,12 @@ from archpatch.errors import UnknownGpu
 def test_a_gpu_type_is_found_by_any_of_its_names(text: str, name: str, arch: str) -> None:
     gpu = find_gpu(text)
     assert (gpu.name, gpu.arch) == (name, Arch.parse(arch))
+
+
+@pytest.mark.parametrize("text", ["h200 l4", "h200;l4", "h200 and b200", "rtx 4090 rtx 3090", "A100, H100"])
+def test_two_types_are_no_name_of_one(text: str) -> None:
+    with pytest.raises(UnknownGpu):
+        find_gpu(text)
 
 
 @pytest.mark.parametrize(("text", "near"), [("h300", "h200"), ("rtx-6090", "rtx-"), ("L444", "l4")])

@@ -16,6 +16,8 @@ from archpatch.wheelhouse.house import Entry, Wheelhouse
 from archpatch.wheelhouse.layout import Stack
 from archpatch.wheelhouse.record import Record, record_path
 
+FITS = {"python": "cp311"}
+ENVIRON = {"READ": "1", "OTHER": "2"}
 STACK = Stack(torch="2.14.1+cu130", cuda="13.0")
 
 
@@ -124,6 +126,8 @@ def test_without_links_the_folder_is_an_index(house: Wheelhouse, entry: Entry, m
     assert index.name == "index.html"
     assert index.read_text().count("<a href=") == 1
     assert "../../../sm90/torch2.14.1-cu130/mini-1.0%2Bcu130torch2.14.1sm90-cp311" in index.read_text()
+    assert [each.wheel for each in house.entries_for("h200")] == [entry.wheel]
+    assert house.gpus_of(entry) == ("h200",)
 
 
 def test_a_name_that_is_taken_is_replaced_or_refused(house: Wheelhouse, entry: Entry, tmp_path: Path) -> None:
@@ -177,27 +181,45 @@ def test_a_torn_or_foreign_record_is_not_served(house: Wheelhouse, entry: Entry,
 
 
 def test_a_request_is_remembered_while_its_wheel_is_intact(house: Wheelhouse, entry: Entry) -> None:
-    assert house.recall("key") is None
-    house.remember("key", entry)
-    assert house.recall("key") == entry
+    assert house.recall("key", ENVIRON) is None
+    house.remember("key", entry, {"READ": "1", "UNSET": None})
+    assert house.recall("key", ENVIRON) == entry
     entry.wheel.write_bytes(b"edited")
-    assert house.recall("key") is None
+    assert house.recall("key", ENVIRON) is None
     assert house.find(entry.record.fingerprint) is None
     with pytest.raises(WheelhouseDamaged, match="was changed"):
         entry.check()
 
 
+def test_a_memo_holds_while_the_variables_that_were_read_do(house: Wheelhouse, entry: Entry) -> None:
+    house.remember("key", entry, {"READ": "1", "UNSET": None})
+    assert house.recall("key", {"READ": "1"}) == entry
+    assert house.recall("key", {"READ": "2"}) is None
+    assert house.recall("key", {}) is None
+    assert house.recall("key", {"READ": "1", "UNSET": ""}) is None
+
+
+def test_a_link_has_to_lead_to_a_wheel_of_the_house(house: Wheelhouse, entry: Entry, tmp_path: Path) -> None:
+    link = house.offer(entry, "h200", STACK)
+    for target in (tmp_path / "nowhere.whl", tmp_path / "made" / entry.wheel.name, entry.wheel.parent):
+        link.unlink()
+        link.symlink_to(target)
+        assert list(house.entries_for("h200")) == []
+        with pytest.raises(WheelhouseDamaged):
+            house.linked(link)
+
+
 @pytest.mark.parametrize("note", ["", "[]", '{"wheel": 1}', '{"wheel": "gone.whl", "fingerprint": ""}'])
 def test_a_broken_memo_is_no_answer(house: Wheelhouse, entry: Entry, note: str) -> None:
-    house.remember("key", entry)
+    house.remember("key", entry, {"READ": "1", "UNSET": None})
     (house.root / ".archpatch" / "memo" / "key.json").write_text(note)
-    assert house.recall("key") is None
+    assert house.recall("key", ENVIRON) is None
 
 
 def test_a_memo_of_a_replaced_wheel_is_no_answer(house: Wheelhouse, entry: Entry, tmp_path: Path) -> None:
-    house.remember("key", entry)
+    house.remember("key", entry, {"READ": "1", "UNSET": None})
     house.publish(*make(tmp_path / "made", content=b"other", torch="2.15.0+cu130"), STACK)
-    assert house.recall("key") is None
+    assert house.recall("key", ENVIRON) is None
 
 
 def test_a_renamed_wheel_is_damaged(entry: Entry) -> None:
@@ -209,10 +231,11 @@ def test_a_renamed_wheel_is_damaged(entry: Entry) -> None:
 def test_the_newest_filed_version_is_found(house: Wheelhouse, tmp_path: Path) -> None:
     house.publish(*make(tmp_path / "made", version="1.10"), STACK)
     house.publish(*make(tmp_path / "made", version="1.9"), STACK)
-    assert house.newest("MINI", SpecifierSet(), STACK) == Version("1.10")
-    assert house.newest("mini", SpecifierSet("<1.10"), STACK) == Version("1.9")
-    assert house.newest("mini", SpecifierSet(), Stack(torch="2.13.0", cuda="13.0")) is None
-    assert house.newest("other", SpecifierSet(), STACK) is None
+    assert house.newest("MINI", SpecifierSet(), STACK, FITS) == Version("1.10")
+    assert house.newest("mini", SpecifierSet("<1.10"), STACK, FITS) == Version("1.9")
+    assert house.newest("mini", SpecifierSet(), Stack(torch="2.13.0", cuda="13.0"), FITS) is None
+    assert house.newest("other", SpecifierSet(), STACK, FITS) is None
+    assert house.newest("mini", SpecifierSet(), STACK, {"python": "cp312"}) is None
 
 
 def test_occupants_are_of_the_same_release_and_archs(house: Wheelhouse, entry: Entry) -> None:

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from archpatch.arch.arch import ArchRequest, DeviceCode, Pair
+from archpatch.arch.arch import Arch, ArchRequest, DeviceCode, Pair
 from archpatch.arch.gpu import GpuRequest
-from archpatch.arch.selection import Policy, Request, Selection, select
+from archpatch.arch.selection import KnownBad, Policy, Request, Selection, select
 from archpatch.builder.capture import Capture, CapturedExtension
 from archpatch.builder.nets import check_flags, check_guarded, check_wheel, selected_at_all, untold
 from archpatch.errors import (
@@ -21,6 +21,7 @@ from archpatch.errors import (
 from archpatch.wheels.elf import Binary, Needs
 from archpatch.wheels.inspection import Inspection
 
+PLAIN = Policy()
 SELECTION = select([Pair.of(DeviceCode.parse(c)) for c in ("sm_80", "sm_90")], ArchRequest.parse("9.0"), Policy())
 
 
@@ -48,9 +49,10 @@ def check(
     request: str = "9.0",
     selection: Selection | None = SELECTION,
     unpatched: Callable[[], Capture] = never,
+    policy: Policy = PLAIN,
 ) -> dict[str, set[str]]:
     asked: Request = ArchRequest.parse(request) if request[0].isdecimal() else GpuRequest.of(request)
-    expected = check_flags(seen, request=asked, selection=selection, unpatched=unpatched)
+    expected = check_flags(seen, request=asked, policy=policy, selection=selection, unpatched=unpatched)
     return {name: set(map(str, codes)) for name, codes in expected.items()}
 
 
@@ -97,7 +99,13 @@ def test_each_gpu_has_to_have_something_to_run() -> None:
     request = GpuRequest.of("h200", "l4")
     both = select([Pair.of(DeviceCode.parse(c)) for c in ("sm_80", "sm_90")], request, Policy())
     with pytest.raises(NoMatchingArch, match=r"would hold sm_80, and nothing that h200 \(9.0\) runs"):
-        check_flags(capture(extension("sm_80")), request=request, selection=both, unpatched=never)
+        check_flags(capture(extension("sm_80")), request=request, policy=Policy(), selection=both, unpatched=never)
+
+
+def test_a_known_bad_arch_is_not_compiled_by_torch_either() -> None:
+    policy = Policy(known_bad=(KnownBad(arch=Arch(9, 0), reason="issue 105"),))
+    with pytest.raises(NoMatchingArch, match="sm_90 is known bad: issue 105"):
+        check(capture(extension("sm_90", by_torch=True)), selection=None, policy=policy)
 
 
 def test_what_stands_under_a_false_condition_is_told() -> None:
@@ -143,7 +151,7 @@ def test_what_is_selected_at_all_is_for_the_packages_own_variable() -> None:
     assert set(map(str, codes)) == {"sm_90"}
 
 
-def binary(path: str, *codes: str) -> Binary:
+def binary(path: str, *codes: str, parts: tuple[str, ...] = ()) -> Binary:
     parsed = tuple(map(DeviceCode.parse, codes))
     return Binary(
         path=path,
@@ -151,6 +159,7 @@ def binary(path: str, *codes: str) -> Binary:
         cubins=tuple(code for code in parsed if not code.ptx),
         ptx=tuple(code for code in parsed if code.ptx),
         other=(),
+        parts=tuple(frozenset(map(DeviceCode.parse, part.split())) for part in parts),
         needs=Needs(glibc=None, glibcxx=None),
     )
 
@@ -184,6 +193,10 @@ def test_other_device_code_is_told_not_judged() -> None:
         ((binary("ext.so", "sm_90", "sm_80"), RIGHT[1]), "too much: sm_80"),
         ((binary("ext.so"), RIGHT[1]), "the extension ext holds no device code; .* missing: sm_90"),
         ((RIGHT[0], binary("pkg/_C.so", "sm_90")), "missing: compute_90"),
+        (
+            (RIGHT[0], binary("pkg/_C.so", "sm_90", "compute_90", parts=("sm_90 compute_90", "sm_90"))),
+            "holds files with sm_90 alone",
+        ),
     ],
 )
 def test_a_wheel_that_holds_something_else_is_caught(files: tuple[Binary, ...], says: str) -> None:

@@ -128,7 +128,15 @@ def test_an_sdist_that_says_it_is_another(info: bytes, tmp_path: Path) -> None:
 
 # --- folders -----------------------------------------------------------------------------------
 
-STALE = ("build/lib/a.o", "dist/p.whl", "p.egg-info/PKG-INFO", "p/__pycache__/a.pyc", "p/_C.so", ".git/HEAD", ".venv/x")
+STALE = (
+    "build/lib/a.o",
+    "dist/p.whl",
+    "p.egg-info/PKG-INFO",
+    "p/__pycache__/a.pyc",
+    "p/_C.cpython-311-x86_64-linux-gnu.so",
+    ".git/HEAD",
+    ".venv/x",
+)
 KEPT = ("setup.py", "csrc/a.cu", "csrc/build/tool.py", "csrc/dist/b.h", "p/__init__.py", "p/so.py")
 
 

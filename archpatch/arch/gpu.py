@@ -100,12 +100,27 @@ def find_gpu(text: str) -> Gpu:
 
 
 def _find_product(text: str) -> Gpu | None:
-    """Return the type whose product name starts `text`, the longest one first, so that L40S is no L4."""
-    words = re.sub(r"^nvidia\s+", "", text.strip().lower())
+    """Return the type whose product name starts `text`, the longest one first, so that L40S is no L4.
+
+    What follows (`80GB HBM3`, `Laptop GPU`) must not name another type: `h200 l4` is two, and two is no name.
+    """
+    words = _product_words(text)
     matches = [
-        (len(product), gpu) for gpu in gpu_types() for product in gpu.products if _starts_with(words, product.lower())
+        (len(product), gpu, words[len(product) :])
+        for gpu in gpu_types()
+        for product in map(_product_words, gpu.products)
+        if _starts_with(words, product)
     ]
-    return max(matches, key=lambda match: match[0])[1] if matches else None
+    if not matches:
+        return None
+    _, gpu, rest = max(matches, key=lambda match: match[0])
+    names = {"rtx", *(_normalize(name) for each in gpu_types() for name in (each.name, *each.aliases))}
+    return None if names & set(re.split(r"[^a-z0-9]+", rest)) or re.search(r"[,;]", rest) else gpu
+
+
+def _product_words(text: str) -> str:
+    """Return a product's name as it is compared: shops leave out the maker and the brand."""
+    return re.sub(r"^(?:nvidia\s+)?(?:geforce\s+)?", "", text.strip().lower())
 
 
 def _starts_with(text: str, product: str) -> bool:

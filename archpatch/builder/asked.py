@@ -21,11 +21,15 @@ VARIABLE = "TORCH_CUDA_ARCH_LIST"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wish:
-    """An arch list or GPU types as somebody wrote them; `where` names the place for messages."""
+    """An arch list or GPU types as somebody wrote them; `where` names the place for messages.
+
+    `source` says what kind of place that is; None stands for the option itself, `--arch` or `--gpu`.
+    """
 
     arch: str | None = None
     gpu: tuple[str, ...] = ()
     where: str
+    source: Source | None = None
 
     def __bool__(self) -> bool:
         return bool(self.arch and self.arch.strip()) or bool(self.gpu)
@@ -62,7 +66,7 @@ def ask_for(
     With nothing set, `use_driver` asks for the GPUs that are there. `native` stands for these anywhere. Raises
     `UsageError` for an arch list beside GPU types, and where `native` or `use_driver` finds no GPU.
     """
-    variable = Wish(arch=environ.get(VARIABLE), where=VARIABLE)
+    variable = Wish(arch=environ.get(VARIABLE), where=VARIABLE, source="env")
     wishes = [wish for wish in (*options, variable, config) if wish]
     if not wishes:
         if not use_driver:
@@ -75,7 +79,7 @@ def ask_for(
             remedy="--arch says what to compile, --gpu what must run: use one of the two.",
         )
     notes = tuple(f"{chosen.where} is used; {wish.where} ({_text(wish)}) is not." for wish in beaten)
-    source: Source = "env" if chosen is variable else "config" if chosen is config else _option(chosen)
+    source = "config" if chosen is config else chosen.source or _option(chosen)
     return Asked(request=_read(chosen, environ, detect), source=source, notes=notes)
 
 

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import platform
+import re
+import shlex
+import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+
+from packaging.utils import canonicalize_name
 
 from archpatch.builder.environment import decisive_variables
 from archpatch.builder.host import Host, inspect_host
@@ -14,6 +20,7 @@ from archpatch.builder.toolchain import Finding, Needs, check, require
 from archpatch.builder.toolkit import Toolkit, resolve_toolkit
 from archpatch.errors import ToolchainError
 from archpatch.recipes.recipe import Recipe
+from archpatch.storage.atomic import sha256_of
 
 __all__ = ["Bench", "look"]
 
@@ -56,11 +63,28 @@ class Bench:
             "cuda": str(torch.cuda),
             "cxx11-abi": str(torch.cxx11_abi),
             "nvcc": str(toolkit.version),
+            "nvcc-profile": _digest(toolkit.root / "bin" / "nvcc.profile"),
             "host-compiler": f"{compiler.kind} {compiler.version}" if compiler else "none",
+            "glibc": "".join(platform.libc_ver()),
             "python": self.interpreter.abi_tag,
             "platform": self.interpreter.platform_tag,
             **{f"environment.{name}": value for name, value in variables.items()},
+            **{f"program.{name}": _digest(Path(found)) for name, found in self._programs()},
         }
+
+    def _programs(self) -> Iterator[tuple[str, str]]:
+        """Yield the programs that a user put in the place of nvcc and of its host compiler."""
+        for name in ("PYTORCH_NVCC", "CC", "NVCC_CCBIN"):
+            words = shlex.split(self.environ.get(name, ""))
+            found = shutil.which(words[-1], path=self.environ.get("PATH", "")) if words else None
+            if found is not None:
+                yield name, found
+
+    def versions(self, requirements: Iterable[str]) -> dict[str, str]:
+        """Return the installed versions of build requirements, and of setuptools, which makes every wheel."""
+        names = {canonicalize_name(re.split(r"[^A-Za-z0-9._-]", text.strip(), maxsplit=1)[0]) for text in requirements}
+        found = {name: self.interpreter.version_of(name) for name in {*names, "setuptools"} - {"torch"}}
+        return {f"build-requirement.{name}": version for name, version in found.items() if version}
 
     def toolchain(self) -> dict[str, str]:
         """Return the tools with their places, for a record."""
@@ -72,6 +96,10 @@ class Bench:
             "ninja": str(self.host.ninja),
             "cores": str(self.host.cores),
         }
+
+
+def _digest(file: Path) -> str:
+    return sha256_of(file)[:16] if file.is_file() else "none"
 
 
 def look(python: Path | None, toolkit: str, environ: Mapping[str, str], *, may_fetch: bool) -> Bench:

@@ -6,7 +6,7 @@ import json
 import sys
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +37,7 @@ _DRIVER = Path(__file__).with_name("driver.py")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CapturedExtension:
-    """One extension: its name, its sources, and nvcc's final flags (None where it has no CUDA source).
+    """One extension: its name, its sources, the final flags of nvcc (None where it has no CUDA source), C++ and linker.
 
     `torch_added` are the arch flags among them that torch added by itself, which it does for an extension that
     brings none of its own.
@@ -47,6 +47,8 @@ class CapturedExtension:
     sources: tuple[Path, ...]
     nvcc: tuple[str, ...] | None
     torch_added: tuple[str, ...] = ()
+    cxx: tuple[str, ...] = ()
+    link: tuple[str, ...] = ()
 
     @property
     def pairs(self) -> tuple[Pair, ...]:
@@ -72,11 +74,28 @@ class CapturedExtension:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capture:
-    """What `setup()` was called with, in the order in which it would be built."""
+    """What `setup()` was called with, in the order in which it would be built.
+
+    `environment` are the variables that the project's own files read; `roots` are folders that differ between machines
+    and say nothing about what is compiled, by their placeholders.
+    """
 
     name: str | None
     version: str | None
     extensions: tuple[CapturedExtension, ...]
+    environment: tuple[str, ...] = ()
+    roots: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def flags(self) -> str:
+        """All flags and sources as one text, the same for the same build on another machine."""
+        all_of_them = [
+            [each.name, [*map(str, each.sources)], each.nvcc, each.cxx, each.link] for each in self.extensions
+        ]
+        text = json.dumps(all_of_them)
+        for placeholder, folder in sorted(self.roots.items(), key=lambda root: -len(root[1])):
+            text = text.replace(folder, placeholder)
+        return text
 
     @property
     def cuda_extensions(self) -> tuple[CapturedExtension, ...]:
@@ -108,7 +127,7 @@ def capture(workplace: Workplace) -> Capture:
         seen = json.loads(result.read_text(encoding="utf-8"))
     if seen["error"]:
         raise _failure(seen["error"], workplace)
-    captured = _read(seen)
+    captured = _read(seen, workplace)
     _check_sources(captured, workplace.tree)
     return captured
 
@@ -135,8 +154,11 @@ def _backend_style(tree: Path) -> str:
     return "plain" if "build-backend" in _build_system(tree) else "legacy"
 
 
-def _read(seen: Mapping[str, Any]) -> Capture:
+def _read(seen: Mapping[str, Any], workplace: Workplace) -> Capture:
+    ours = {"tree": str(workplace.tree), "cuda": workplace.environment.get("CUDA_HOME", "")}
     return Capture(
+        environment=tuple(seen["environment"]),
+        roots={f"<{name}>": folder for name, folder in {**seen["roots"], **ours}.items() if folder},
         name=seen["name"],
         version=seen["version"],
         extensions=tuple(
@@ -145,6 +167,8 @@ def _read(seen: Mapping[str, Any]) -> Capture:
                 sources=tuple(map(Path, extension["sources"])),
                 nvcc=None if extension["nvcc"] is None else tuple(extension["nvcc"]),
                 torch_added=tuple(extension["torch_added"]),
+                cxx=tuple(extension["cxx"]),
+                link=tuple(extension["link"]),
             )
             for extension in seen["extensions"]
         ),

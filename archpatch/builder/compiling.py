@@ -44,8 +44,8 @@ def compile_wheel(workplace: Workplace, into: Path, *, sources: Sequence[Path]) 
             raise subprocess.CalledProcessError(status, list(cmd))
 
     into.mkdir(parents=True, exist_ok=True)
-    builder = ProjectBuilder(workplace.tree, python_executable=str(workplace.python), runner=runner)
     try:
+        builder = ProjectBuilder(workplace.tree, python_executable=str(workplace.python), runner=runner)
         # What a backend prints as warnings is in the log; build repeats it as warnings of this process.
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

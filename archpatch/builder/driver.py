@@ -3,11 +3,15 @@
 This file is run as a script by the interpreter that holds torch, with the project's folder as working directory. It
 imports nothing of archpatch. What it writes is a JSON object, read by `archpatch.builder.capture`:
 
-    {name, version, extensions: [{name, sources, nvcc, torch_added}], error: null | {kind, message, module, where}}
+    {name, version, roots: {prefix, base_prefix, torch}, environment: [NAME],
+     extensions: [{name, sources, nvcc, cxx, link, torch_added}], error: null | {kind, message, module, where}}
+
+`environment` are the variables that the project's own files read, and name in their text.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shlex
@@ -27,8 +31,9 @@ class Capture:
 
     def begin(self, name: str, sources: list[str]) -> None:
         """Start an extension: what is recorded from here on belongs to it."""
-        self.extensions.append({"name": name, "sources": list(map(os.path.abspath, sources)), "nvcc": None})
-        self.extensions[-1]["torch_added"] = []
+        paths = list(map(os.path.abspath, sources))
+        seen = {"name": name, "sources": paths, "nvcc": None, "cxx": [], "link": [], "torch_added": []}
+        self.extensions.append(seen)
 
     @property
     def current(self) -> dict[str, Any]:
@@ -40,9 +45,10 @@ class Capture:
     def ninja(self, **rules: Any) -> None:
         """Stand in for `torch.utils.cpp_extension._write_ninja_file_and_compile_objects`."""
         self.current["sources"] = list(map(os.path.abspath, rules["sources"]))
+        self.current["cxx"] = unquoted(rules["cflags"], rules["post_cflags"])
+        self.current["link"] += unquoted(rules.get("cuda_dlink_post_cflags"))
         if rules.get("with_cuda"):
-            quoted = [*(rules["cuda_cflags"] or ()), *(rules["cuda_post_cflags"] or ())]
-            self.current["nvcc"] = [word for flag in quoted for word in shlex.split(flag)]
+            self.current["nvcc"] = unquoted(rules["cuda_cflags"], rules["cuda_post_cflags"])
 
     def spawn(self, command: list[str], *_: object, **__: object) -> None:
         """Stand in for the compiler's `spawn`, which is used where ninja is not."""
@@ -53,6 +59,37 @@ class Capture:
         """Note the arch flags that torch adds by itself."""
         self.current["torch_added"] = list(flags)
         return flags
+
+
+def unquoted(*flags: list[str] | None) -> list[str]:
+    """Return flags as a shell would hand them to a compiler."""
+    return [word for some in flags for flag in some or () for word in shlex.split(flag)]
+
+
+def watch_environment(tree: str) -> list[str]:
+    """Return a list that grows by each variable that a file below `tree` reads and names in its text."""
+    kind = type(os.environ)
+    original: Any = kind.__getitem__
+    names: list[str] = []
+    texts: dict[str, str] = {}
+
+    def reader() -> str:
+        frame: Any = sys._getframe(2)
+        while frame is not None and frame.f_code.co_filename.endswith(("/os.py", "_collections_abc.py", "<frozen os>")):
+            frame = frame.f_back
+        path = frame.f_code.co_filename if frame is not None else ""
+        if path not in texts:
+            with contextlib.suppress(OSError), open(path, encoding="latin-1") as file:
+                texts[path] = file.read() if path.startswith(tree + os.sep) else ""
+        return texts.get(path, "")
+
+    def getitem(self: Any, key: str) -> str:
+        if key not in names and key in reader():
+            names.append(key)
+        return str(original(self, key))
+
+    setattr(kind, "__getitem__", getitem)  # noqa: B010 - mypy takes no other spelling
+    return names
 
 
 def hook(capture: Capture) -> None:
@@ -68,6 +105,8 @@ def hook(capture: Capture) -> None:
 
     def build_extension(self: Any, ext: Any) -> None:
         capture.begin(self.get_ext_fullname(ext.name), ext.sources)
+        link = (ext.libraries, ext.library_dirs, ext.runtime_library_dirs, ext.extra_objects, ext.extra_link_args)
+        capture.current["link"] = [str(word) for words in link for word in words or ()]
         self.compiler.spawn = capture.spawn
         self.compiler.link = self.compiler.link_shared_object = lambda *_, **__: None
         original_build(self, ext)
@@ -98,13 +137,20 @@ def describe(error: BaseException) -> dict[str, Any]:
     }
 
 
+def torch_folder() -> str:
+    """Return where torch lies, or nothing where it could not be imported."""
+    torch = sys.modules.get("torch")
+    return os.path.dirname(torch.__file__ or "") if torch is not None else ""
+
+
 def main(result: str, legacy: str) -> None:
     """Capture the project in the working directory and write the JSON to `result`."""
     if legacy == "legacy":
         sys.path.insert(0, os.getcwd())
-    capture, error = Capture(), None
+    capture, error, environment = Capture(), None, []
     try:
         hook(capture)
+        environment = watch_environment(os.getcwd())
         with tempfile.TemporaryDirectory(prefix="archpatch-capture-") as scratch:
             run_setup(scratch)
     except BaseException as caught:
@@ -118,6 +164,8 @@ def main(result: str, legacy: str) -> None:
     seen = {
         "name": distribution and distribution.get_name(),
         "version": distribution and distribution.get_version(),
+        "roots": {"prefix": sys.prefix, "base_prefix": sys.base_prefix, "torch": torch_folder()},
+        "environment": sorted(environment),
         "extensions": capture.extensions,
         "error": error,
     }

@@ -19,7 +19,8 @@ __all__ = ["BuildVariables", "decisive_variables", "without_arch_flags"]
 
 #: What a user can set that changes the bytes that compilers make; it goes into the fingerprint.
 _DECISIVE = (
-    *("CC", "CXX", "CFLAGS", "CPPFLAGS", "CXXFLAGS", "LDFLAGS", "LDSHARED", "CPATH", "CPLUS_INCLUDE_PATH"),
+    *("CC", "CXX", "CFLAGS", "CPPFLAGS", "CXXFLAGS", "LDFLAGS", "LDSHARED", "CPATH", "C_INCLUDE_PATH"),
+    *("CPLUS_INCLUDE_PATH", "LIBRARY_PATH", "LD_RUN_PATH", "COMPILER_PATH"),
     *("NVCC_APPEND_FLAGS", "NVCC_PREPEND_FLAGS", "NVCC_CCBIN", "PYTORCH_NVCC", "TORCH_DONT_CHECK_COMPILER_ABI"),
 )
 _NVCC_FLAGS = ("NVCC_APPEND_FLAGS", "NVCC_PREPEND_FLAGS")

@@ -31,6 +31,7 @@ def check_flags(
     seen: Capture,
     *,
     request: Request,
+    policy: Policy,
     selection: Selection | None,
     unpatched: Callable[[], Capture],
 ) -> Expected:
@@ -45,7 +46,7 @@ def check_flags(
     if selection is not None:
         _check_none_lost_all(seen, unpatched)
     for extension in seen.cuda_extensions:
-        _check_extension(extension, request, selection)
+        _check_extension(extension, request, policy, selection)
     return {extension.name: extension.device_code for extension in seen.cuda_extensions}
 
 
@@ -60,7 +61,7 @@ def check_guarded(seen: Capture, original: Capture, *, request: Request, policy:
     for extension in seen.cuda_extensions:
         before = had.get(extension.name)
         if before is None or not before.has_own_pairs:
-            _check_extension(extension, request, None)
+            _check_extension(extension, request, policy, None)
             continue
         wanted = select(before.pairs, request, policy).device_code
         if extension.device_code != wanted:
@@ -103,7 +104,9 @@ def _check_none_lost_all(seen: Capture, unpatched: Callable[[], Capture]) -> Non
             )
 
 
-def _check_extension(extension: CapturedExtension, request: Request, selection: Selection | None) -> None:
+def _check_extension(
+    extension: CapturedExtension, request: Request, policy: Policy, selection: Selection | None
+) -> None:
     codes = extension.device_code
     if not codes:
         raise SetupRefused(
@@ -116,6 +119,13 @@ def _check_extension(extension: CapturedExtension, request: Request, selection: 
             f"extension {extension.name}: setup.py adds {_listed(stray)}, which nobody asked for, in a way that the "
             "rewrite does not see",
             remedy="Set the package's own arch variable in a recipe ([tool.archpatch.recipes]), or report the package.",
+        )
+    bad = {entry.arch.base: entry.reason for entry in policy.known_bad}
+    wrong = [code for code in codes if not code.ptx and code.arch.base in bad]
+    if wrong:
+        raise NoMatchingArch(
+            f"extension {extension.name}: {_listed(wrong)} is known bad: {bad[wrong[0].arch.base]}",
+            remedy="Ask for another arch; --allow-known-bad takes it as it is.",
         )
     gpus = request.gpus if isinstance(request, GpuRequest) else ()
     unserved = [f"{gpu.name} ({gpu.arch})" for gpu in gpus if best_for(codes, gpu.arch)[1] is Verdict.NO]
@@ -157,6 +167,12 @@ def check_wheel(inspection: Inspection, expected: Expected) -> tuple[str, ...]:
         held = frozenset((*binary.cubins, *binary.ptx))
         if held != wanted:
             raise DeviceCodeMismatch(_difference(name, wanted, held), remedy=_LOOK)
+        uneven = [part for part in binary.parts if part != wanted]
+        if uneven:
+            raise DeviceCodeMismatch(
+                f"the extension {name} holds files with {_listed(uneven[0])} alone, of {_listed(wanted)}",
+                remedy=_LOOK,
+            )
     known = {binary.path for binary in by_name.values() if binary is not None}
     return tuple(
         f"{binary.path} holds {_listed((*binary.cubins, *binary.ptx))}; it is no extension of setup.py: not judged"

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
+import shutil
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -26,8 +28,16 @@ from archpatch.errors import FetchFailed, NoMatchingArch, NoSources
 from archpatch.recipes.recipe import Recipe
 from archpatch.rewrite.outcome import Refused, Rewritten, Unchanged
 from archpatch.rewrite.source import rewrite_source
+from archpatch.storage.atomic import disk_errors
 
 __all__ = ["Plan", "Site", "Task", "plan"]
+
+
+#: Variables that are set for each build, or that say where things are and not what is compiled.
+_OURS = (
+    *("PATH", "HOME", "USER", "LOGNAME", "PWD", "TMPDIR", "CUDA_HOME", "CUDA_PATH", "MAX_JOBS", "NINJA_STATUS"),
+    *("PYTHONUNBUFFERED", "TORCH_CUDA_ARCH_LIST"),
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +81,7 @@ class Task:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Site:
-    """A fetched tree, where `setup.py` is run: captured, and compiled.
+    """A fetched tree, of which copies are captured and compiled; it stays as it came.
 
     Compilers get a temporary folder of their own beside the tree, so that what a killed one leaves goes with it.
     """
@@ -80,18 +90,23 @@ class Site:
     source: SourceTree
     log: Path
 
-    @property
-    def setup(self) -> Path:
-        """The file that is rewritten."""
-        return self.source.path / "setup.py"
+    def workplace(
+        self, setup: bytes, archs: Iterable[Arch], *, sources: int = 1, local_version: str | None = None
+    ) -> Workplace:
+        """Return a fresh copy of the tree with `setup` as its `setup.py`, and the archs for the package's own variable.
 
-    def workplace(self, archs: Iterable[Arch], *, sources: int = 1, local_version: str | None = None) -> Workplace:
-        """Return where `setup.py` is run, with the archs for the package's own variable."""
-        temporary = self.source.path.with_name("tmp")
-        temporary.mkdir(exist_ok=True)
+        Fresh each time: what an earlier run generated or compiled must not get into the wheel. The place is the same,
+        so that what was captured is what is compiled.
+        """
+        tree, temporary = self.source.path.with_name("run"), self.source.path.with_name("tmp")
+        with disk_errors(tree):
+            temporary.mkdir(exist_ok=True)
+            shutil.rmtree(tree, ignore_errors=True)
+            shutil.copytree(self.source.path, tree, symlinks=True)
+            (tree / "setup.py").write_bytes(setup)
         variables = self.task.variables(archs, sources=sources, local_version=local_version)
         return Workplace(
-            tree=self.source.path,
+            tree=tree,
             python=self.task.bench.interpreter.executable,
             environment={**variables, "TMPDIR": str(temporary)},
             log=self.log,
@@ -127,14 +142,30 @@ class Plan:
         """What the wheel will hold in all."""
         return frozenset(code for codes in self.expected.values() for code in codes)
 
+    @property
+    def variables_read(self) -> dict[str, str | None]:
+        """The variables that the project's own files read, less those that are set here for each build."""
+        recipe, environ = self.site.task.recipe, self.site.task.bench.environ
+        ours = {*_OURS, recipe.local_version, recipe.arch_variable and recipe.arch_variable.name}
+        forced = dict(recipe.environment)
+        return {name: forced.get(name, environ.get(name)) for name in self.captured.environment if name not in ours}
+
     def inputs(self) -> dict[str, str]:
-        """Return what of the plan decides the bytes of the wheel: the source, and the pairs per extension."""
+        """Return what of the plan decides the bytes of the wheel: the source, and all that its `setup.py` came to."""
         pairs = {extension.name: sorted(map(str, extension.pairs)) for extension in self.captured.cuda_extensions}
-        return {"source": self.source.digest, "pairs": json.dumps(pairs, sort_keys=True)}
+        needs = (*build_requirements(self.source.path), *self.site.task.recipe.build_requires)
+        return {
+            "source": self.source.digest,
+            "pairs": json.dumps(pairs, sort_keys=True),
+            "flags": hashlib.sha256(self.captured.flags.encode("utf-8", "surrogateescape")).hexdigest(),
+            **{f"environment.{name}": value for name, value in self.variables_read.items() if value is not None},
+            **self.site.task.bench.versions(needs),
+        }
 
     def workplace(self, *, local_version: str | None) -> Workplace:
         """Return where the wheel is compiled, with the local version that it shall have."""
-        return self.site.workplace(_archs(self.device_code), sources=self.captured.sources, local_version=local_version)
+        archs, sources = _archs(self.device_code), self.captured.sources
+        return self.site.workplace(self.outcome.source, archs, sources=sources, local_version=local_version)
 
 
 def plan(task: Task, scratch: Path, log: Path) -> Plan:
@@ -143,6 +174,8 @@ def plan(task: Task, scratch: Path, log: Path) -> Plan:
     Where an sdist lacks the sources that it names, the recipe's repository is taken instead.
     """
     require(task.bench.findings(_needs(task)))
+    # A MAX_JOBS that is no number shows now, and not after the fetch.
+    jobs(cores=1, memory=0, sources=1, environ=task.bench.environ)
     try:
         return _plan(task, task.requirement, scratch / "source", log)
     except NoSources as error:
@@ -166,6 +199,9 @@ def _repository(task: Task) -> GitRequirement | None:
     requirement, git = task.requirement, task.recipe.git
     if not isinstance(requirement, IndexRequirement) or requirement.version is None or git is None or task.offline:
         return None
+    if requirement.sha256 is not None:
+        # A tag can move; whoever pins bytes gets these bytes or nothing.
+        return None
     return GitRequirement(name=requirement.name, url=git.url, ref=git.tag_for(str(requirement.version)))
 
 
@@ -184,7 +220,7 @@ def _plan(task: Task, requirement: Requirement, folder: Path, log: Path) -> Plan
     task.listener.stage(f"reading {source.name} {source.version or ''}".rstrip())
     require(task.bench.findings(Needs(requirements=build_requirements(source.path))))
     site = Site(task=task, source=source, log=log)
-    reading = _Reading(site, site.setup.read_bytes())
+    reading = _Reading(site, (source.path / "setup.py").read_bytes())
     outcome = reading.rewrite()
     captured, expected = reading.check(outcome)
     pairs = tuple(pair for extension in captured.cuda_extensions for pair in extension.pairs)
@@ -202,7 +238,7 @@ class _Reading:
     original: bytes
 
     def rewrite(self) -> Rewritten | Unchanged:
-        """Rewrite for the request and put the result in place; raises where it is refused."""
+        """Rewrite for the request; raises where it is refused."""
         task = self.site.task
         standard = task.bench.torch.cxx_standard
         outcome = rewrite_source(self.original, task.request, policy=task.policy, cxx_standard=standard)
@@ -210,7 +246,6 @@ class _Reading:
             raise outcome.error()
         for warning in outcome.selection.warnings if outcome.selection else ():
             task.listener.warn(warning)
-        self.site.setup.write_bytes(outcome.source)
         return outcome
 
     def check(self, outcome: Rewritten | Unchanged) -> tuple[Capture, Expected]:
@@ -218,13 +253,18 @@ class _Reading:
         task = self.site.task
         if not outcome.guarded:
             codes = outcome.selection.device_code if outcome.selection else frozenset()
-            captured = capture(self.site.workplace(_archs(codes) or task.request.archs))
-            selection, unpatched = outcome.selection, self.capture_original
-            return captured, check_flags(captured, request=task.request, selection=selection, unpatched=unpatched)
+            captured = capture(self.site.workplace(outcome.source, _archs(codes) or task.request.archs))
+            return captured, check_flags(
+                captured,
+                request=task.request,
+                policy=task.policy,
+                selection=outcome.selection,
+                unpatched=self.capture_original,
+            )
         original = self.capture_original()
         self.tell_missing(original)
         archs = _archs(selected_at_all(original, task.request, task.policy))
-        captured = capture(self.site.workplace(archs or task.request.archs))
+        captured = capture(self.site.workplace(outcome.source, archs or task.request.archs))
         return captured, check_guarded(captured, original, request=task.request, policy=task.policy)
 
     def tell_missing(self, original: Capture) -> None:
@@ -237,13 +277,8 @@ class _Reading:
                         task.listener.warn(f"extension {extension.name}: {warning}")
 
     def capture_original(self) -> Capture:
-        """Capture the `setup.py` as it came, with the package's own arch variable unset, and put back what is there."""
-        there = self.site.setup.read_bytes()
-        self.site.setup.write_bytes(self.original)
-        try:
-            return capture(self.site.workplace(()))
-        finally:
-            self.site.setup.write_bytes(there)
+        """Capture the `setup.py` as it came, with the package's own arch variable unset."""
+        return capture(self.site.workplace(self.original, ()))
 
 
 def _archs(codes: Iterable[DeviceCode]) -> set[Arch]:

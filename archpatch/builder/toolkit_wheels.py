@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import errno
-import importlib.util
 import os
 import shutil
 import sys
 from collections.abc import Mapping
+from importlib.metadata import distributions
 from pathlib import Path
 from typing import Final
 
@@ -45,7 +45,7 @@ def install(release: str, *, cache: Path, interpreter: Interpreter, environ: Map
             f"NVIDIA's wheels for CUDA {release} hold no nvcc (those of CUDA {_FIRST_WITH_NVCC} and later do)",
             remedy=f"Install the CUDA toolkit {release} and set CUDA_HOME, or install a torch built for CUDA 13.",
         )
-    command = installer(interpreter, environ, own_pip=importlib.util.find_spec("pip") is not None)
+    command = installer(interpreter, environ, own_pip=any(distributions(name="pip")))
     with disk_errors(cache):
         cache.mkdir(parents=True, exist_ok=True)
         with FileLock(cache / f"cuda-{release}.lock"):

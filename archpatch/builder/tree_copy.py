@@ -15,8 +15,9 @@ from archpatch.storage.atomic import disk_errors
 
 __all__ = ["copy_tree"]
 
-#: Left out wherever they lie; a stale object or library of another build would else get into the wheel.
-_LEFT_OUT = (".git", "__pycache__", "*.egg-info", "*.so")
+#: Left out wherever they lie; a stale object or library of another build would else get into the wheel. A library
+#: that is not named as an extension (`libvendor.so`) is the project's own.
+_LEFT_OUT = (".git", "__pycache__", "*.egg-info", "*.cpython-*.so", "*.abi3.so")
 #: Left out at the top alone: deeper down, a folder may be called so for its own reasons.
 _LEFT_OUT_AT_TOP = ("build", "dist", ".nox", ".venv")
 

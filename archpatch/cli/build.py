@@ -10,6 +10,7 @@ import click
 
 from archpatch.cli.options import (
     asked_from,
+    build_options,
     json_option,
     matching_options,
     offline_option,
@@ -35,21 +36,7 @@ if TYPE_CHECKING:
 @toolkit_option
 @offline_option
 @click.option("--sha256", metavar="HEX", help="The hash that the sdist must have.")
-@click.option(
-    "--replace/--no-replace",
-    default=True,
-    show_default=True,
-    envvar="ARCHPATCH_REPLACE",
-    help="Whether a wheel may take the name of one that was built from something else.",
-)
-@click.option(
-    "--local-version/--no-local-version",
-    default=True,
-    show_default=True,
-    envvar="ARCHPATCH_LOCAL_VERSION",
-    help="Whether the version says what is inside: +cu130torch2.14.1sm90.",
-)
-@click.option("--max-jobs", type=click.IntRange(min=1), envvar="ARCHPATCH_MAX_JOBS", help="Compilers side by side.")
+@build_options
 @json_option
 @click.pass_context
 def command(ctx: click.Context, /, requirements: tuple[str, ...], as_json: bool, **options: Any) -> None:
@@ -67,16 +54,19 @@ def command(ctx: click.Context, /, requirements: tuple[str, ...], as_json: bool,
     environ = dict(os.environ)
     if options["max_jobs"]:
         environ["MAX_JOBS"] = str(options["max_jobs"])
-    results = []
-    for order in _orders(ctx, requirements, asked):
-        with Teller() as teller:
-            built = build(order, environ=environ, listener=teller)
-            teller.stage(_summary(built))
-        results.append(built)
-        if not as_json:
-            click.echo(built.wheel)
-    if as_json:
-        print_json("build", {"wheels": [_to_json(built) for built in results]})
+    results: list[Built] = []
+    try:
+        for order in _orders(ctx, requirements, asked):
+            with Teller() as teller:
+                built = build(order, environ=environ, listener=teller)
+                teller.stage(_summary(built))
+            results.append(built)
+            if not as_json:
+                click.echo(built.wheel)
+    finally:
+        # What is filed is filed, also when a later one fails.
+        if as_json:
+            print_json("build", {"wheels": [_to_json(built) for built in results]})
 
 
 def _orders(ctx: click.Context, requirements: tuple[str, ...], asked: Asked) -> list[Order]:

@@ -10,6 +10,7 @@ import click
 
 from archpatch.cli.options import (
     asked_from,
+    build_options,
     json_option,
     matching_options,
     offline_option,
@@ -26,7 +27,10 @@ if TYPE_CHECKING:
     from archpatch.builder.gpus import DetectedGpu
     from archpatch.builder.toolchain import Finding
 
-_SETTINGS = ("on_missing", "strict", "allow_known_bad", "python", "toolkit", "wheelhouse", "offline")
+_SETTINGS = (
+    *("on_missing", "strict", "allow_known_bad", "python", "toolkit", "wheelhouse", "offline"),
+    *("replace", "local_version", "max_jobs"),
+)
 _STYLES = {"ok": "green", "warning": "yellow", "failed": "red"}
 
 
@@ -36,6 +40,7 @@ _STYLES = {"ok": "green", "warning": "yellow", "failed": "red"}
 @toolkit_option
 @wheelhouse_option
 @offline_option
+@build_options
 @json_option
 @click.pass_context
 def command(ctx: click.Context, /, as_json: bool, **options: Any) -> int:

@@ -16,7 +16,7 @@ import click
 
 from archpatch import __version__
 from archpatch.cli.settings import Settings
-from archpatch.errors import ArchpatchError, DiskFull
+from archpatch.errors import ArchpatchError, DiskFull, UsageError
 
 __all__ = ["cli", "run"]
 
@@ -69,7 +69,9 @@ def cli(ctx: click.Context, config: Path | None) -> None:
 def run(arguments: Sequence[str]) -> int:
     """Run the command line and return the exit status; a user's mistake never shows a traceback."""
     for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, _end)
+        # Under nohup the hang-up is ignored, and stays so.
+        if signal.getsignal(number) is signal.SIG_DFL:
+            signal.signal(number, _end)
     try:
         status = cli.main(args=list(arguments), prog_name="archpatch", standalone_mode=False)
     except ArchpatchError as error:
@@ -85,10 +87,17 @@ def run(arguments: Sequence[str]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
-            raise
-        return _fail(DiskFull(f"no space is left for {error.filename or 'a temporary file'}", remedy=_ROOM))
+        return _fail(_explain(error))
     return status if isinstance(status, int) else 0
+
+
+def _explain(error: OSError) -> ArchpatchError:
+    """Return what the system said as an error of ours; one that names no file is a bug, and propagates."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return DiskFull(f"no space is left for {error.filename or 'a temporary file'}", remedy=_ROOM)
+    if error.filename is None:
+        raise error
+    return UsageError(f"{error.filename}: {error.strerror}", remedy="Check the path and who may use it.")
 
 
 def _fail(error: ArchpatchError) -> int:

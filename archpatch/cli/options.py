@@ -11,10 +11,11 @@ from click.core import ParameterSource
 
 if TYPE_CHECKING:
     from archpatch.arch.selection import Policy
-    from archpatch.builder.asked import Asked
+    from archpatch.builder.asked import Asked, Source
 
 __all__ = [
     "asked_from",
+    "build_options",
     "json_option",
     "matching_options",
     "offline_option",
@@ -35,12 +36,29 @@ def _option(*names: str, **settings: Any) -> Callable[[_F], _F]:
     return click.option(*names, envvar=f"ARCHPATCH_{variable}", show_envvar=True, **settings)
 
 
+class _GpuNames(click.ParamType):  # type: ignore[type-arg] # it takes none in older clicks
+    """GPU types; in a variable they are separated by commas, since names have spaces in them (`rtx 4090`)."""
+
+    name = "gpu"
+    envvar_list_splitter = ","
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:  # noqa: ARG002 - click's signature
+        """Take the text as it is: the types are looked up where all wishes meet."""
+        return value
+
+
 def matching_options(function: _F) -> _F:
     """Add what is asked for and how strictly: --arch, --gpu, --on-missing, --strict, --allow-known-bad."""
     for decorate in reversed(
         (
             _option("--arch", metavar="LIST", help="What to compile, as in TORCH_CUDA_ARCH_LIST: '8.0;9.0+PTX'."),
-            _option("--gpu", multiple=True, metavar="TYPE", help="What must run: h200, l4, ... or native. Repeatable."),
+            _option(
+                "--gpu",
+                multiple=True,
+                type=_GpuNames(),
+                metavar="TYPE",
+                help="What must run: h200, l4, ... or native. Repeatable.",
+            ),
             _option(
                 "--on-missing",
                 type=click.Choice(["error", "nearest", "add"]),
@@ -49,6 +67,29 @@ def matching_options(function: _F) -> _F:
             ),
             _option("--strict", is_flag=True, help="Fail if anything that was asked for is missing."),
             _option("--allow-known-bad", is_flag=True, help="Take archs whose code is reported to be wrong."),
+        )
+    ):
+        function = decorate(function)
+    return function
+
+
+def build_options(function: _F) -> _F:
+    """Add how a build is filed and how much of the machine it takes: --replace, --local-version, --max-jobs."""
+    for decorate in reversed(
+        (
+            _option(
+                "--replace/--no-replace",
+                default=True,
+                show_default=True,
+                help="Whether a wheel may take the name of one that was built from something else.",
+            ),
+            _option(
+                "--local-version/--no-local-version",
+                default=True,
+                show_default=True,
+                help="Whether the version says what is inside: +cu130torch2.14.1sm90.",
+            ),
+            _option("--max-jobs", type=click.IntRange(min=1), help="Compilers side by side [default: from the cores]."),
         )
     ):
         function = decorate(function)
@@ -95,17 +136,17 @@ def asked_from(ctx: click.Context, *, use_driver: bool) -> Asked:
 
     from archpatch.builder.asked import Wish, ask_for
 
-    def wish(source: ParameterSource, where: str) -> Wish:
+    def wish(source: ParameterSource, where: str, kind: Source | None = None) -> Wish:
         arch, gpu = (
             ctx.params[name] if ctx.params[name] and ctx.get_parameter_source(name) is source else None
             for name in ("arch", "gpu")
         )
-        return Wish(arch=arch, gpu=tuple(gpu or ()), where=where.format("gpu" if gpu else "arch"))
+        return Wish(arch=arch, gpu=tuple(gpu or ()), where=where.format("gpu" if gpu else "arch"), source=kind)
 
     return ask_for(
         [
             wish(ParameterSource.COMMANDLINE, "--{}"),
-            wish(ParameterSource.ENVIRONMENT, "ARCHPATCH_ARCH or ARCHPATCH_GPU"),
+            wish(ParameterSource.ENVIRONMENT, "ARCHPATCH_ARCH or ARCHPATCH_GPU", "env"),
         ],
         wish(ParameterSource.DEFAULT_MAP, "tool.archpatch.{}"),
         os.environ,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -79,11 +80,15 @@ def _file(target: str, *, writes: bool, options: dict[str, Any]) -> Iterator[Pat
         return
     if output is None and writes:
         raise UsageError(f"{target} is no file or folder here", remedy="To fetch a package, name its folder with -o.")
-    if output is not None:
-        yield _fetched(target, output, options)
-        return
     with tempfile.TemporaryDirectory(prefix="archpatch-patch-") as passing:
-        yield _fetched(target, Path(passing, "source"), options)
+        folder = Path(passing, "source") if output is None else output
+        file = _fetched(target, folder, options)
+        try:
+            yield file
+        except BaseException:
+            # The folder is named for a patched source: one that could not be patched does not stay.
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
 
 
 def _fetched(target: str, folder: Path, options: dict[str, Any]) -> Path:
@@ -134,7 +139,7 @@ def _tell(patch: Patch, *, to_stderr: bool) -> None:
         )
     for note in outcome.notes:
         click.echo(f"  {note}", err=to_stderr)
-    for warning in outcome.selection.warnings if outcome.selection else ():
+    for warning in patch.warnings:
         warn(warning)
 
 

@@ -15,17 +15,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Settings", "origin"]
 
-#: Options that only some commands have: a setting is offered to those alone.
-_OPTIONS = {
-    "patch": ("arch", "gpu", "on_missing", "strict", "allow_known_bad", "python", "offline"),
-    "build": (
-        *("arch", "gpu", "on_missing", "strict", "allow_known_bad", "python", "offline", "toolkit", "wheelhouse"),
-        *("local_version", "replace", "max_jobs"),
-    ),
-    "inspect": (),
-    "doctor": ("arch", "gpu", "on_missing", "python", "toolkit", "wheelhouse", "offline"),
-}
-
 
 class Settings:
     """The project's settings, read from their file when they are first needed."""
@@ -47,12 +36,18 @@ class Settings:
 
     def defaults_for(self, command: str | None) -> dict[str, Any]:
         """Return click's `default_map` for the group: the settings under the name of the command that runs."""
-        if command == "wheelhouse":
-            values = {key: value for key, value in self.config.values.items() if key in ("wheelhouse", "python")}
-            return {"wheelhouse": dict.fromkeys(("list", "path", "requirements", "verify"), values)}
-        if command is None or not _OPTIONS.get(command):
+        if command is None:
             return {}
-        return {command: {name: self.config.values[name] for name in _OPTIONS[command] if name in self.config.values}}
+        # A command takes what it has an option for and passes over the rest.
+        values = dict(self.config.values)
+        if command == "wheelhouse":
+            return {command: dict.fromkeys(("list", "path", "requirements", "verify"), without_request(values))}
+        return {command: values}
+
+
+def without_request(values: dict[str, Any]) -> dict[str, Any]:
+    """Return settings without what a build is for, which does not choose what is looked at."""
+    return {name: value for name, value in values.items() if name not in ("arch", "gpu")}
 
 
 def origin(ctx: click.Context, option: str, settings: Settings) -> str:

@@ -32,7 +32,8 @@ class Proof:
 
 def prove(file: File, request: Request, policy: Policy) -> Proof | Refused:
     """Decide about each flag of `file`, or leave all to the guard, or refuse."""
-    found = tuple(signs(file.tree.text, file.tree.syntax))
+    has_pairs = bool(file.units) and not file.strays
+    found = tuple(signs(file.tree.text, file.tree.syntax, has_pairs=has_pairs))
     refusals = [refusal(stray.shape, file.line(stray.node)) for stray in file.strays if not is_guarded(stray.shape)]
     sources = tuple(_sources(file, found, request))
     if file.units or sources:
@@ -45,6 +46,8 @@ def prove(file: File, request: Request, policy: Policy) -> Proof | Refused:
         except NoMatchingArch as error:
             return file.refused(no_match=error)
         sources = tuple(doubts(fates, request, policy, file.lines))
+        if any(fate.dropped or fate.added for fate in fates):
+            sources += tuple(flag_source("tested", file.line(spot.node)) for spot in file.tested)
         if not sources:
             return Proof(fates=fates, selection=selection)
     refusals = list(_unreachable(file)) if sources else []

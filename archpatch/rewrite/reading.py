@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -24,19 +25,22 @@ from archpatch.rewrite.tree import Spot, Tree, strings
 
 __all__ = ["File", "read"]
 
+_ARCH_IN_FLAG = re.compile(r"(?:sm|compute)_\d|arch=")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class File:
     """What was found in a file.
 
-    `given` is the file as it came, `stripped` tells of the guard in it. `spots` and `lines` map the `id` of a literal
-    to where it stands and to its line in `given`; `is_exact` is false where libcst does not give the file back byte
-    for byte.
+    `given` is the file as it came, `stripped` tells of the guard in it. `tested` are the literals that flags are
+    compared with. `spots` and `lines` map the `id` of a literal to where it stands and to its line in `given`.
+    `is_exact` is false where libcst does not give the file back byte for byte.
     """
 
     tree: Tree
     given: bytes
     stripped: Stripped
+    tested: tuple[Spot, ...]
     units: tuple[Unit, ...]
     strays: tuple[Stray, ...]
     standards: tuple[Find, ...]
@@ -87,12 +91,15 @@ def read(tree: Tree, given: bytes, stripped: Stripped) -> File:
     """Find all that has to do with archs or the C++ standard."""
     spots = {id(spot.node): spot for spot in strings(tree.module)}
     finds = [find for spot in spots.values() if (find := _find(spot)) is not None]
-    lines, is_exact = tree.lines(find.spot for find in finds)
+    tested = tuple(spot for spot in spots.values() if _is_tested(spot))
+    concerned = {id(spot.node) for spot in (*tested, *(find.spot for find in finds))}
+    lines, is_exact = tree.lines(spot for key, spot in spots.items() if key in concerned)
     units, strays = _sort_out(tree, [find for find in finds if _concerns_archs(find.text)])
     return File(
         tree=tree,
         given=given,
         stripped=stripped,
+        tested=tested,
         units=units,
         strays=strays,
         standards=tuple(find for find in finds if mentions_standard(find.text)),
@@ -108,6 +115,14 @@ def _find(spot: Spot) -> Find | None:
     if text is None or not (_concerns_archs(text) or mentions_standard(text)) or is_looked_at(spot):
         return None
     return Find(spot, text)
+
+
+def _is_tested(spot: Spot) -> bool:
+    """Whether an arch in a flag is compared with this literal: what follows may hang on a flag that goes."""
+    if not isinstance(spot.parent.node if spot.parent else None, cst.Comparison | cst.ComparisonTarget):
+        return False
+    text = text_of(spot.node) if isinstance(spot.node, cst.BaseExpression) else None
+    return text is not None and _ARCH_IN_FLAG.search(text) is not None
 
 
 def _concerns_archs(text: str) -> bool:

@@ -93,6 +93,7 @@ _GUARDED: Final[dict[str, str]] = {
     "set": "the flags stand in a set, which has no order",
     "split": "the flags are split from one string",
     "star-unpacking": "the flags are unpacked from a list of their own",
+    "tested": "something hangs on whether this flag is there",
     "unknown-arch": "the flag names an arch that is not known, or is none",
     "unpacking": "the flags are unpacked into several names",
     "unsupported": "the flag stands where it is not clear what becomes of it",

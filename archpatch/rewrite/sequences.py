@@ -58,12 +58,17 @@ def _items(node: _Sequence, finds: Mapping[int, Find]) -> Iterator[Item]:
 
 def _group(tree: Tree, spot: Spot) -> Group | str:
     """Return the group that the list at `spot` belongs to, or the shape that its refusal names."""
-    links = (_link(tree, child, parent) for child, parent in spot.above())
-    found = next(link for link in links if link is not None)
-    return Group(scope(spot), found[1:] or str(id(spot.node))) if found.startswith("=") else found
+    whole, found = spot.node, ""
+    for child, parent in spot.above():
+        link = _link(tree, child, parent)
+        if link is not None:
+            found = link
+            break
+        whole = parent.node
+    return Group(scope(spot), found[1:] or str(id(whole))) if found.startswith("=") else found
 
 
-def _link(tree: Tree, child: Spot, parent: Spot) -> str | None:  # noqa: PLR0911 - a table: one case per parent
+def _link(tree: Tree, child: Spot, parent: Spot) -> str | None:  # noqa: C901, PLR0911 - a table: one case per parent
     """Return what the step from `child` to `parent` says: `=name`, `=` for a list of its own, a shape; None: climb."""
     match parent.node:
         case cst.Assign(targets=[cst.AssignTarget(target=target), *_]):
@@ -80,6 +85,12 @@ def _link(tree: Tree, child: Spot, parent: Spot) -> str | None:  # noqa: PLR0911
             return _in_dict(tree, parent)
         case cst.Return():
             return "=return"
+        case cst.Param():
+            return "="
+        case cst.StarredElement():
+            return None
+        case cst.List() | cst.Tuple() if isinstance(child.node, cst.StarredElement):
+            return None
         case cst.Arg():
             return "star-unpacking"
     return shape_by_parent(parent.node)

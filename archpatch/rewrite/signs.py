@@ -16,6 +16,8 @@ _HINT = re.compile(
     r"|COMMON_NVCC_FLAGS|ARCH|COMPUTE_CAPABILIT|^\s*(?:from|import) \S*(?:build|ext|cuda|arch|flag)",
     re.MULTILINE,
 )
+#: Of these, what matters even where the text has pairs: without one, such a file is not walked through either.
+_STRONG_HINT = re.compile(r"get_gencode_flags|get_arch_list|_write_ninja_file|_get_cuda_arch_flags|COMMON_NVCC_FLAGS")
 _CUDA = re.compile(r"CUDAExtension|cpp_extension|BuildExtension|TORCH_CUDA_ARCH_LIST|nvcc|\.cuh?\b")
 
 _ASKS_TORCH: Final = frozenset({"get_gencode_flags", "get_arch_list"})
@@ -54,9 +56,13 @@ def cuda_line(text: str) -> int:
     return 0 if match is None else len(re.findall(r"\r\n|\r|\n", text[: match.start()])) + 1
 
 
-def signs(text: str, syntax: ast.Module) -> Iterator[Sign]:
-    """Yield what the file asks, reads, sets or replaces that has to do with archs."""
-    if _CUDA.search(text) is None or _HINT.search(text) is None:
+def signs(text: str, syntax: ast.Module, *, has_pairs: bool) -> Iterator[Sign]:
+    """Yield what the file asks, reads, sets or replaces that has to do with archs.
+
+    Where the text `has_pairs`, and nothing but pairs, only a question to torch or a replaced writer matters.
+    """
+    hint = _STRONG_HINT if has_pairs else _HINT
+    if _CUDA.search(text) is None or hint.search(text) is None:
         return
     parents = {child: node for node in ast.walk(syntax) for child in ast.iter_child_nodes(node)}
     sets_any = _SETS_ANY.search(text) is not None

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
+import re
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 from filelock import FileLock
 from packaging.specifiers import SpecifierSet
@@ -19,7 +21,7 @@ from packaging.version import Version
 
 from archpatch.arch.arch import DeviceCode
 from archpatch.errors import WheelhouseConflict, WheelhouseDamaged
-from archpatch.storage.atomic import disk_errors, sha256_of, write_text
+from archpatch.storage.atomic import disk_errors, sha256_of, sync_folder, write_text
 from archpatch.storage.fingerprint import differing
 from archpatch.wheelhouse.layout import HIDDEN, Stack, arch_folder, gpu_folder, relative_link
 from archpatch.wheelhouse.record import Record, record_path
@@ -27,6 +29,8 @@ from archpatch.wheelhouse.record import Record, record_path
 __all__ = ["Entry", "Wheelhouse"]
 
 _STAGING = ".staging"
+#: What file systems without symbolic links answer to one.
+_NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.ENOSYS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,41 +75,62 @@ class Wheelhouse:
         return Entry(wheel=wheel, record=Record.read(record_path(wheel)))
 
     def links(self, gpu: str) -> Iterator[Path]:
-        """Yield the links of a GPU type, sorted, whatever they point at."""
-        yield from sorted((self.root / "gpu" / gpu).glob("*/*.whl"))
+        """Yield the links of a GPU type, sorted, whatever they point at; an index's lines count as links."""
+        folder = self.root / "gpu" / gpu
+        yield from sorted(folder.glob("*/*.whl"))
+        for index in sorted(folder.glob("*/index.html")):
+            yield from (index.parent / unquote(href) for href in re.findall(r'<a href="([^"]+)">', index.read_text()))
 
     def gpus(self) -> tuple[str, ...]:
         """Return the GPU types that have a folder."""
         return tuple(sorted(path.name for path in (self.root / "gpu").glob("*") if path.is_dir()))
 
     def entries_for(self, gpu: str) -> Iterator[Entry]:
-        """Yield what is filed for a GPU type."""
+        """Yield what is filed for a GPU type; links that lead to no wheel of this house are passed over."""
         for link in self.links(gpu):
             with contextlib.suppress(WheelhouseDamaged, OSError):
-                yield self.entry(link.resolve())
+                yield self.linked(link)
+
+    def linked(self, link: Path) -> Entry:
+        """Return what a GPU type's link leads to. Raises `WheelhouseDamaged` unless it is a wheel of this house."""
+        target = link.resolve()
+        if not target.is_file():
+            raise WheelhouseDamaged(f"{link} leads nowhere", remedy="Build for that GPU type again.")
+        if target.name != link.name or not target.is_relative_to(self.root.resolve()):
+            raise WheelhouseDamaged(
+                f"{link} leads to {target}, which is no wheel of this wheelhouse", remedy="Remove it."
+            )
+        return self.entry(target)
 
     def gpus_of(self, entry: Entry) -> tuple[str, ...]:
         """Return the GPU types that a wheel is filed for."""
-        folder, name = entry.wheel.parent.name, entry.wheel.name
-        return tuple(gpu for gpu in self.gpus() if (self.root / "gpu" / gpu / folder / name).is_file())
+        return tuple(
+            gpu for gpu in self.gpus() if any(link.resolve() == entry.wheel.resolve() for link in self.links(gpu))
+        )
 
     # --- the memo: which wheel a request led to ---
 
-    def remember(self, key: str, entry: Entry) -> None:
-        """Note that the request with the digest `key` leads to `entry`."""
-        note = {"wheel": entry.wheel.relative_to(self.root).as_posix(), "fingerprint": entry.record.fingerprint}
+    def remember(self, key: str, entry: Entry, variables: Mapping[str, str | None]) -> None:
+        """Note that the request with the digest `key` leads to `entry` while `variables` have these values."""
+        note = {
+            "wheel": entry.wheel.relative_to(self.root).as_posix(),
+            "fingerprint": entry.record.fingerprint,
+            "variables": dict(variables),
+        }
         path = self._memo(key)
         with disk_errors(path):
             path.parent.mkdir(parents=True, exist_ok=True)
         write_text(path, json.dumps(note) + "\n")
 
-    def recall(self, key: str) -> Entry | None:
+    def recall(self, key: str, environ: Mapping[str, str]) -> Entry | None:
         """Return the intact wheel that the request with the digest `key` led to, or None."""
         try:
             note = json.loads(self._memo(key).read_text(encoding="utf-8"))
+            if any(environ.get(name) != value for name, value in note["variables"].items()):
+                return None
             entry = self.entry(self.root / note["wheel"])
             entry.check()
-        except (OSError, ValueError, KeyError, TypeError, WheelhouseDamaged):
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, WheelhouseDamaged):
             return None
         return entry if entry.record.fingerprint == note["fingerprint"] else None
 
@@ -125,9 +150,13 @@ class Wheelhouse:
             if canonicalize_name(entry.record.name) == wanted and entry.wheel.parent.name == stack.folder:
                 yield entry
 
-    def newest(self, name: str, specifier: SpecifierSet, stack: Stack) -> Version | None:
-        """Return the newest version of a package that is filed for this torch and CUDA, and that `specifier` takes."""
-        versions = (Version(entry.record.version) for entry in self.of_package(name, stack))
+    def newest(self, name: str, specifier: SpecifierSet, stack: Stack, inputs: Mapping[str, str]) -> Version | None:
+        """Return the newest filed version of a package that `specifier` takes and that was built with `inputs`."""
+        versions = (
+            Version(entry.record.version)
+            for entry in self.of_package(name, stack)
+            if inputs.items() <= entry.record.inputs.items()
+        )
         return max((version for version in versions if specifier.contains(version, prereleases=True)), default=None)
 
     def occupants(self, name: str, version: str, codes: Iterable[DeviceCode], stack: Stack) -> Iterator[Entry]:
@@ -145,7 +174,8 @@ class Wheelhouse:
         folder = self.root / HIDDEN / "locks"
         with disk_errors(self.root):
             folder.mkdir(parents=True, exist_ok=True)
-            lock = FileLock(folder / f"{name}.lock")
+            # A wheelhouse can be shared by users of one group: the lock is everybody's.
+            lock = FileLock(folder / f"{name}.lock", mode=0o666)
             lock.acquire()
         try:
             yield
@@ -172,23 +202,24 @@ class Wheelhouse:
                 shutil.copyfile(wheel, staged)
                 Entry(wheel=staged, record=record).check()
                 write_text(record_path(staged), record.to_json())
-                self._make_way(target, record, replace=replace)
+                if target.is_file() and not replace:
+                    raise self._conflict(target, record)
+                with staged.open("rb") as file:
+                    os.fsync(file.fileno())
+                # From the first rename to the second, a wheel that is being replaced does not fit its record: it is
+                # not served then, and a rerun replaces it.
                 record_path(staged).replace(record_path(target))
                 staged.replace(target)
+                sync_folder(folder)
             finally:
                 shutil.rmtree(staging, ignore_errors=True)
         return Entry(wheel=target, record=record)
 
-    def _make_way(self, target: Path, record: Record, *, replace: bool) -> None:
-        """Take away a wheel that holds the name, so that a record never stands beside another's wheel."""
-        if not target.is_file():
-            return
-        if not replace:
-            raise WheelhouseConflict(
-                f"{target.name} is already published: {self.difference(target, record.inputs)}",
-                remedy="Leave out --no-replace, or choose another --wheelhouse.",
-            )
-        target.unlink()
+    def _conflict(self, target: Path, record: Record) -> WheelhouseConflict:
+        return WheelhouseConflict(
+            f"{target.name} is already published: {self.difference(target, record.inputs)}",
+            remedy="Leave out --no-replace, or choose another --wheelhouse.",
+        )
 
     def difference(self, published: Path, inputs: Mapping[str, str]) -> str:
         """Say in which inputs a published wheel differs from one with `inputs`."""
@@ -216,7 +247,9 @@ class Wheelhouse:
             folder.mkdir(parents=True, exist_ok=True)
             try:
                 _place_link(link, target)
-            except OSError:
+            except OSError as error:
+                if error.errno not in _NO_LINKS:
+                    raise
                 return _place_in_index(folder / "index.html", target)
             for other in folder.glob("*.whl"):
                 if other != link and _same_slot(other.name, link.name):

@@ -6,7 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from archpatch.errors import ArchpatchError, WheelhouseDamaged
+from archpatch.arch.arch import DeviceCode
+from archpatch.arch.coverage import Verdict, best_for
+from archpatch.arch.gpu import find_gpu
+from archpatch.errors import ArchpatchError, UnknownGpu, WheelhouseDamaged
 from archpatch.wheelhouse.house import Entry, Wheelhouse
 from archpatch.wheels.inspection import inspect_path
 from archpatch.wheels.metadata import verify_record
@@ -30,8 +33,24 @@ def verify(house: Wheelhouse) -> Iterator[Fault]:
             yield Fault(wheel, problem)
     for gpu in house.gpus():
         for link in house.links(gpu):
-            if not link.is_file():
-                yield Fault(link, "the link leads nowhere")
+            problem = _link_problem(house, gpu, link)
+            if problem is not None:
+                yield Fault(link, problem)
+
+
+def _link_problem(house: Wheelhouse, gpu: str, link: Path) -> str | None:
+    try:
+        record = house.linked(link).record
+        arch = find_gpu(gpu).arch
+    except UnknownGpu:
+        # A product that only the driver named: its arch is not known here.
+        return None
+    except ArchpatchError as error:
+        return error.message
+    for name, codes in record.extensions.items():
+        if best_for(map(DeviceCode.parse, codes), arch)[1] is Verdict.NO:
+            return f"{gpu} ({arch}) runs nothing of the extension {name}: {', '.join(codes)}"
+    return None
 
 
 def _problem(house: Wheelhouse, wheel: Path) -> str | None:

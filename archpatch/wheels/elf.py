@@ -17,7 +17,7 @@ from elftools.elf.sections import NoteSection, Section
 
 from archpatch.arch.arch import DeviceCode
 from archpatch.errors import InvalidArchList, UnreadableBinary
-from archpatch.wheels.fatbin import FatbinEntry, read_containers
+from archpatch.wheels.fatbin import Container, FatbinEntry, read_containers
 
 __all__ = ["ELF_MAGIC", "Binary", "Needs", "read_elf"]
 
@@ -55,6 +55,9 @@ class Binary:
     `loadable` is the part of `cubins` and `ptx` that the driver can load: the linked code, or in an object file that
     has none the code that a link would take. All is reported as it lies there: `nvcc -shared` links an empty cubin of
     its default arch (sm_75 with CUDA 13) beside what was asked for, and that counts like any other.
+
+    `parts` are the different sets of device code that its translation units hold, one container each: a kernel runs
+    only where its own unit has code. With relocatable device code the units are linked across, and `parts` is empty.
     """
 
     path: str
@@ -63,6 +66,7 @@ class Binary:
     ptx: tuple[DeviceCode, ...] = ()
     other: tuple[str, ...] = ()
     loadable: tuple[DeviceCode, ...] = ()
+    parts: tuple[frozenset[DeviceCode], ...] = ()
     needs: Needs = Needs()
 
     @property
@@ -98,8 +102,10 @@ def read_elf(data: bytes | mmap, *, path: str) -> Binary:
 
 
 def _host_binary(view: memoryview, sections: list[Section], *, path: str, machine: str) -> Binary:
-    linked = list(_entries(view, sections, LINKED, path=path))
-    relocatable = list(_entries(view, sections, RELOCATABLE, path=path))
+    units = list(_containers(view, sections, LINKED, path=path))
+    linked = [entry for unit in units for entry in unit.entries]
+    relocatable = [entry for unit in _containers(view, sections, RELOCATABLE, path=path) for entry in unit.entries]
+    held = {frozenset(_distinct(unit.entries)) for unit in units if unit.entries}
     return Binary(
         path=path,
         machine=machine,
@@ -107,11 +113,12 @@ def _host_binary(view: memoryview, sections: list[Section], *, path: str, machin
         ptx=_distinct(entry for entry in linked + relocatable if entry.kind == "ptx"),
         other=tuple(sorted({str(entry) for entry in linked + relocatable if entry.kind == "other"})),
         loadable=_distinct(linked or relocatable),
+        parts=() if relocatable else tuple(sorted(held, key=sorted)),
         needs=_needs(sections),
     )
 
 
-def _entries(view: memoryview, sections: list[Section], name: str, *, path: str) -> Iterator[FatbinEntry]:
+def _containers(view: memoryview, sections: list[Section], name: str, *, path: str) -> Iterator[Container]:
     for section in sections:
         if section.name != name:
             continue
@@ -122,8 +129,7 @@ def _entries(view: memoryview, sections: list[Section], name: str, *, path: str)
                 remedy="The file is cut off; build or fetch it again.",
             )
         with view[start : start + size] as content:
-            for container in read_containers(content, where=f"{path}, section {name}"):
-                yield from container.entries
+            yield from read_containers(content, where=f"{path}, section {name}")
 
 
 def _distinct(entries: Iterable[FatbinEntry]) -> tuple[DeviceCode, ...]:
