@@ -50,6 +50,13 @@ def integration(session: nox.Session) -> None:
 
 
 @nox.session
+def bench(session: nox.Session) -> None:
+    """Measure, both sides in one run; best on a quiet machine."""
+    session.install("-e", ".", *TESTING)
+    session.run("pytest", "-s", "-m", "benchmark", "tests/benchmarks", *session.posargs)
+
+
+@nox.session
 def wheel(session: nox.Session) -> None:
     """Build archpatch's own wheel, check that it holds exactly the package, and run it from a clean environment."""
     session.install("build")

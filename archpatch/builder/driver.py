@@ -75,7 +75,7 @@ def watch_environment(tree: str) -> list[str]:
 
     def reader() -> str:
         frame: Any = sys._getframe(2)
-        while frame is not None and frame.f_code.co_filename.endswith(("/os.py", "_collections_abc.py", "<frozen os>")):
+        while frame is not None and frame.f_globals.get("__name__") in ("os", "_collections_abc", "collections.abc"):
             frame = frame.f_back
         path = frame.f_code.co_filename if frame is not None else ""
         if path not in texts:

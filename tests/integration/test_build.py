@@ -217,3 +217,78 @@ def test_a_guard_that_leaves_nothing_is_no_match(archpatch: CommandLine, mini: P
     assert answer.status == 3
     assert "archpatch_mini._C" in answer.stderr
     assert archpatch.published() == []
+
+
+def test_two_processes_that_want_the_same_wheel_build_it_once(archpatch: CommandLine) -> None:
+    processes = [
+        subprocess.Popen(
+            archpatch.command("build", MINI, "--arch", "9.0", "--json"),
+            cwd=archpatch.folder,
+            env=archpatch.environment(),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+        for _ in range(3)
+    ]
+    told = [json.loads(process.communicate()[0])["wheels"][0] for process in processes]
+    assert sorted(each["hit"] for each in told) == [False, True, True]
+    assert len({each["sha256"] for each in told}) == 1
+
+
+def test_a_variable_that_setup_py_reads_decides_about_a_hit(archpatch: CommandLine, mini: Path) -> None:
+    setup = mini / "setup.py"
+    setup.write_text(
+        setup.read_text().replace('"nvcc": ["-O1"]', '"nvcc": ["-O1", "-D" + os.getenv("MINI_DEFINE", "A")]')
+    )
+    setup.write_text("import os\n" + setup.read_text())
+    make_sdist(mini, archpatch.folder / "index")
+    index = only_index(archpatch.folder / "index")
+
+    def hit(**environ: str) -> bool:
+        answer = archpatch("build", "archpatch_mini==0.1.0", "--arch", "9.0", "--json", environ={**index, **environ})
+        return bool(answer.json["wheels"][0]["hit"])
+
+    assert [hit(), hit(), hit(MINI_DEFINE="B"), hit(MINI_DEFINE="B"), hit(UNRELATED="B")] == [
+        False,
+        True,
+        False,
+        True,
+        False,
+    ]
+
+
+SPLITTER = """#!/bin/bash
+case "$*" in *more.cu*) drop=80;; *) drop=90;; esac
+kept=()
+while [ $# -gt 0 ]; do
+  if [ "$1" = -gencode ] && [ "$2" = "arch=compute_$drop,code=sm_$drop" ]; then shift 2
+  else kept+=("$1"); shift; fi
+done
+exec "$CUDA_HOME/bin/nvcc" "${kept[@]}"
+"""
+
+
+def test_a_file_that_was_compiled_for_another_arch_is_caught(archpatch: CommandLine, mini: Path) -> None:
+    """Both archs are in the library, but no file has both: neither GPU could run all of it."""
+    (mini / "csrc" / "more.cu").write_text("__global__ void more(int *x) { *x = 2; }\n")
+    setup = mini / "setup.py"
+    setup.write_text(setup.read_text().replace('"csrc/add.cu"', '"csrc/add.cu", "csrc/more.cu"'))
+    wrapper = archpatch.folder / "nvcc"
+    wrapper.write_text(SPLITTER)
+    wrapper.chmod(0o755)
+    answer = archpatch("build", mini, "--arch", "8.0;9.0", environ={"PYTORCH_NVCC": str(wrapper)})
+    assert answer.status == 4
+    assert re.search(r"holds files with sm_\d0 alone, of sm_80, sm_90", answer.stderr), answer.stderr
+    assert archpatch.published() == []
+
+
+def test_a_link_to_a_wheel_that_its_gpu_does_not_run_is_a_fault(archpatch: CommandLine) -> None:
+    wheel = archpatch("build", MINI, "--gpu", "h200").wheel
+    (h200,) = (archpatch.wheelhouse / "gpu" / "h200").glob("*")
+    b200 = archpatch.wheelhouse / "gpu" / "b200" / h200.name
+    b200.mkdir(parents=True)
+    (b200 / wheel.name).symlink_to((h200 / wheel.name).readlink())
+    verify = archpatch("wheelhouse", "verify")
+    assert verify.status == 1
+    assert "b200 (10.0) runs nothing of the extension archpatch_mini._C: sm_90" in verify.stdout

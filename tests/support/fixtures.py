@@ -1,4 +1,4 @@
-"""Fixtures of the integration tests."""
+"""Fixtures of the tests that use real tools."""
 
 from __future__ import annotations
 
