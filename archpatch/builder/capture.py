@@ -32,6 +32,7 @@ __all__ = ["Capture", "CapturedExtension", "build_requirements", "capture"]
 
 #: What a guard in `setup.py` raises (`archpatch.rewrite.guard_runtime`).
 _GUARDS = {"ArchpatchNoMatchingArch": NoMatchingArch, "ArchpatchRefusedFlags": SetupRefused}
+_LEGACY = "setuptools.build_meta:__legacy__"
 _DRIVER = Path(__file__).with_name("driver.py")
 
 
@@ -150,8 +151,12 @@ def _build_system(tree: Path) -> Mapping[str, Any]:
 
 
 def _backend_style(tree: Path) -> str:
-    """Tell the driver whether the tree goes onto the import path: it does where no build backend is named (PEP 517)."""
-    return "plain" if "build-backend" in _build_system(tree) else "legacy"
+    """Tell the driver whether the tree goes onto the import path: it does for setuptools' legacy backend.
+
+    That one is also taken where no backend is named (PEP 517).
+    """
+    backend = _build_system(tree).get("build-backend", _LEGACY)
+    return "legacy" if backend == _LEGACY else "plain"
 
 
 def _read(seen: Mapping[str, Any], workplace: Workplace) -> Capture:

@@ -20,8 +20,6 @@ import tempfile
 import traceback
 from typing import Any
 
-_HELD_BACK = "archpatch: held back, nothing is compiled during capture"
-
 
 class Capture:
     """What was seen: one entry per extension, in the order in which they would be built."""
@@ -107,8 +105,9 @@ def hook(capture: Capture) -> None:
         capture.begin(self.get_ext_fullname(ext.name), ext.sources)
         link = (ext.libraries, ext.library_dirs, ext.runtime_library_dirs, ext.extra_objects, ext.extra_link_args)
         capture.current["link"] = [str(word) for words in link for word in words or ()]
-        self.compiler.spawn = capture.spawn
-        self.compiler.link = self.compiler.link_shared_object = lambda *_, **__: None
+        # Without ninja the compiler is started by `spawn`, in newer setuptools by `call`.
+        self.compiler.spawn = self.compiler.call = capture.spawn
+        self.compiler.link = self.compiler.link_shared_object = held_back
         original_build(self, ext)
 
     cpp_extension._get_cuda_arch_flags = arch_flags
@@ -135,6 +134,11 @@ def describe(error: BaseException) -> dict[str, Any]:
         "module": getattr(error, "name", None) if isinstance(error, ImportError) else None,
         "where": f"setup.py:{frames[-1].lineno}" if frames else None,
     }
+
+
+def held_back(_objects: object, output: str, *_: object, **__: object) -> None:
+    """Stand in for a link: make nothing but the folder, which some packages write into afterwards."""
+    os.makedirs(os.path.dirname(output) or ".", exist_ok=True)
 
 
 def torch_folder() -> str:

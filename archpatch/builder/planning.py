@@ -9,6 +9,7 @@ import shutil
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from archpatch.arch.arch import Arch, ArchRequest, DeviceCode
@@ -118,11 +119,13 @@ class Site:
 class Plan:
     """A tree that is ready to compile, and all that is known of it.
 
-    `expected` is the device code that each extension must hold in the end; `times` are seconds.
+    `archs` are for the package's own arch variable; `expected` is the device code that each extension must hold in the
+    end; `times` are seconds.
     """
 
     site: Site
     outcome: Rewritten | Unchanged
+    archs: tuple[Arch, ...]
     captured: Capture
     expected: Expected
     times: Mapping[str, float]
@@ -164,8 +167,8 @@ class Plan:
 
     def workplace(self, *, local_version: str | None) -> Workplace:
         """Return where the wheel is compiled, with the local version that it shall have."""
-        archs, sources = _archs(self.device_code), self.captured.sources
-        return self.site.workplace(self.outcome.source, archs, sources=sources, local_version=local_version)
+        sources = self.captured.sources
+        return self.site.workplace(self.outcome.source, self.archs, sources=sources, local_version=local_version)
 
 
 def plan(task: Task, scratch: Path, log: Path) -> Plan:
@@ -222,15 +225,16 @@ def _plan(task: Task, requirement: Requirement, folder: Path, log: Path) -> Plan
     site = Site(task=task, source=source, log=log)
     reading = _Reading(site, (source.path / "setup.py").read_bytes())
     outcome = reading.rewrite()
-    captured, expected = reading.check(outcome)
+    archs = reading.archs_for_variable(outcome)
+    captured, expected = reading.check(outcome, archs)
     pairs = tuple(pair for extension in captured.cuda_extensions for pair in extension.pairs)
     require(task.bench.findings(Needs(pairs=tuple(dict.fromkeys(pairs)))))
     _tell_untold(task, outcome, captured)
     times = {"fetch": fetched - started, "capture": time.monotonic() - fetched}
-    return Plan(site=site, outcome=outcome, captured=captured, expected=expected, times=times)
+    return Plan(site=site, outcome=outcome, archs=archs, captured=captured, expected=expected, times=times)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # no slots: cached_property needs a __dict__
 class _Reading:
     """A `setup.py` that is being rewritten and captured; `original` are its bytes as they came."""
 
@@ -248,24 +252,34 @@ class _Reading:
             task.listener.warn(warning)
         return outcome
 
-    def check(self, outcome: Rewritten | Unchanged) -> tuple[Capture, Expected]:
+    def archs_for_variable(self, outcome: Rewritten | Unchanged) -> tuple[Arch, ...]:
+        """Return what the package's own arch variable has to name, so that nothing that stays is switched off by it."""
+        task = self.site.task
+        if outcome.guarded:
+            codes = selected_at_all(self.before, task.request, task.policy)
+        elif outcome.selection is None:
+            return task.request.archs
+        elif any(not pair.code.ptx for pair in outcome.selection.added):
+            # The package does not know an arch that it gets: with the variable unset, nothing is switched off.
+            return ()
+        else:
+            codes = outcome.selection.device_code
+        return tuple(sorted(code.arch for code in codes if not code.ptx)) or task.request.archs
+
+    def check(self, outcome: Rewritten | Unchanged, archs: tuple[Arch, ...]) -> tuple[Capture, Expected]:
         """Capture the rewritten file, and check what nvcc would be told against what has to come of the original."""
         task = self.site.task
-        if not outcome.guarded:
-            codes = outcome.selection.device_code if outcome.selection else frozenset()
-            captured = capture(self.site.workplace(outcome.source, _archs(codes) or task.request.archs))
-            return captured, check_flags(
-                captured,
-                request=task.request,
-                policy=task.policy,
-                selection=outcome.selection,
-                unpatched=self.capture_original,
-            )
-        original = self.capture_original()
-        self.tell_missing(original)
-        archs = _archs(selected_at_all(original, task.request, task.policy))
-        captured = capture(self.site.workplace(outcome.source, archs or task.request.archs))
-        return captured, check_guarded(captured, original, request=task.request, policy=task.policy)
+        captured = capture(self.site.workplace(outcome.source, archs))
+        if outcome.guarded:
+            self.tell_missing(self.before)
+            return captured, check_guarded(captured, self.before, request=task.request, policy=task.policy)
+        return captured, check_flags(
+            captured,
+            request=task.request,
+            policy=task.policy,
+            selection=outcome.selection,
+            unpatched=lambda: self.before,
+        )
 
     def tell_missing(self, original: Capture) -> None:
         """Warn of what a guard will leave out, per extension."""
@@ -276,13 +290,10 @@ class _Reading:
                     for warning in select(extension.pairs, task.request, task.policy).warnings:
                         task.listener.warn(f"extension {extension.name}: {warning}")
 
-    def capture_original(self) -> Capture:
-        """Capture the `setup.py` as it came, with the package's own arch variable unset."""
+    @cached_property
+    def before(self) -> Capture:
+        """What the `setup.py` as it came would compile, with the package's own arch variable unset; taken once."""
         return capture(self.site.workplace(self.original, ()))
-
-
-def _archs(codes: Iterable[DeviceCode]) -> set[Arch]:
-    return {code.arch for code in codes if not code.ptx}
 
 
 def _tell_untold(task: Task, outcome: Rewritten | Unchanged, captured: Capture) -> None:

@@ -219,6 +219,14 @@ def test_a_guard_that_leaves_nothing_is_no_match(archpatch: CommandLine, mini: P
     assert archpatch.published() == []
 
 
+def test_a_build_without_ninja_is_captured_and_compiled_too(archpatch: CommandLine, mini: Path) -> None:
+    setup = mini / "setup.py"
+    setup.write_text(
+        setup.read_text().replace('": BuildExtension}', '": BuildExtension.with_options(use_ninja=False)}')
+    )
+    assert archpatch("build", mini, "--gpu", "h200").record["device_code"] == ["sm_90"]
+
+
 def test_two_processes_that_want_the_same_wheel_build_it_once(archpatch: CommandLine) -> None:
     processes = [
         subprocess.Popen(
