@@ -24,10 +24,17 @@ from archpatch.builder.environment import without_arch_flags
 from archpatch.builder.events import Listener
 from archpatch.builder.nets import check_wheel
 from archpatch.builder.planning import Plan, Task, plan
-from archpatch.builder.requirement import IndexRequirement, Requirement
+from archpatch.builder.requirement import GitRequirement, IndexRequirement, Requirement
 from archpatch.builder.source import pin, project_name
 from archpatch.errors import FetchFailed, UsageError, WheelhouseConflict
-from archpatch.recipes.recipe import RecipeOverride, digest, find_recipe, known_bad_for
+from archpatch.recipes.recipe import (
+    Recipe,
+    RecipeOverride,
+    digest,
+    find_recipe,
+    find_recipe_by_repository,
+    known_bad_for,
+)
 from archpatch.rewrite.outcome import REWRITE_GENERATION
 from archpatch.storage.atomic import disk_errors, sha256_of
 from archpatch.storage.cache_folder import cache_folder
@@ -215,7 +222,7 @@ def _open(order: Order, environ: Mapping[str, str], listener: Listener) -> _Job:
     stack = Stack(torch=bench.torch.version, cuda=str(bench.torch.cuda))
     house = Wheelhouse(order.wheelhouse)
     requirement = _pinned(order, house, bench, stack)
-    recipe = find_recipe(project_name(requirement), order.recipes)
+    recipe = _recipe(requirement, order.recipes)
     bad = () if order.allow_known_bad else known_bad_for(recipe, bench.toolkit.release)
     task = Task(
         requirement=requirement,
@@ -228,6 +235,15 @@ def _open(order: Order, environ: Mapping[str, str], listener: Listener) -> _Job:
         leave_out=(order.wheelhouse,),
     )
     return _Job(order=order, task=task, house=house, stack=stack)
+
+
+def _recipe(requirement: Requirement, overrides: tuple[RecipeOverride, ...]) -> Recipe:
+    """Return what is known of the package: by its name, or by its repository where only that is given."""
+    if isinstance(requirement, GitRequirement) and requirement.name is None:
+        known = find_recipe_by_repository(requirement.url, overrides)
+        if known is not None:
+            return known
+    return find_recipe(project_name(requirement), overrides)
 
 
 def _pinned(order: Order, house: Wheelhouse, bench: Bench, stack: Stack) -> Requirement:

@@ -17,5 +17,5 @@ def tests(session: nox.Session) -> None:
     for requirement in session.posargs or ["causal_conv1d"]:
         # The second run takes a second: the wheel is filed in ./wheelhouse, with a record of how it came to be.
         wheel = archpatch.nox.build(session, requirement, gpu="h200")
-        session.install("--no-deps", wheel)
+        session.install("--no-deps", "--force-reinstall", wheel)
     session.run("python", "-m", "pip", "list")

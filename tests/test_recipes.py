@@ -18,6 +18,7 @@ from archpatch.recipes.recipe import (
     RecipeOverride,
     digest,
     find_recipe,
+    find_recipe_by_repository,
     known_bad_for,
     load_recipes,
     read_overrides,
@@ -367,3 +368,18 @@ def test_a_name_is_a_package_and_stands_once(tmp_path: Path, toml: str, message:
     with pytest.raises(ConfigError) as error:
         overrides(tmp_path, f"[tool.archpatch.recipes]\n{toml}\n")
     assert message in error.value.message
+
+
+@pytest.mark.parametrize(
+    ("url", "name"),
+    [
+        ("https://github.com/state-spaces/mamba", "mamba_ssm"),
+        ("https://github.com/state-spaces/mamba.git", "mamba_ssm"),
+        ("ssh://git@github.com/Dao-AILab/flash-attention", "flash_attn"),
+        ("https://user:secret@github.com/dao-ailab/causal-conv1d/", "causal_conv1d"),
+        ("https://github.com/other/mamba", None),
+    ],
+)
+def test_a_repository_leads_to_its_recipe(url: str, name: str | None) -> None:
+    found = find_recipe_by_repository(url)
+    assert (found and found.name) == name

@@ -73,8 +73,11 @@ def probe(python: Path | None = None, *, ask: Ask = ask) -> Interpreter:
             f"{python} does not work as a Python interpreter: {reason[0]}",
             remedy="Name with --python the interpreter of the environment that holds torch, e.g. .venv/bin/python.",
         )
-    # The last line: a sitecustomize may print before.
-    return _interpreter(json.loads(answer.stdout.splitlines()[-1]))
+    try:
+        # The last line: a sitecustomize may print before.
+        return _interpreter(json.loads(answer.stdout.splitlines()[-1]))
+    except (ValueError, IndexError, TypeError):
+        raise ToolchainError(f"{python} is no Python interpreter", remedy="Name one: .venv/bin/python.") from None
 
 
 def missing_requirements(requirements: Iterable[str], interpreter: Interpreter) -> tuple[str, ...]:

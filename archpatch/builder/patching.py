@@ -41,8 +41,6 @@ class Patch:
         """What a person should know of the outcome."""
         if isinstance(self.outcome, Refused) or self.asked.request is None:
             return ()
-        if not self.outcome.pairs and not self.outcome.guarded:
-            return (f"{self.file} has no pairs of its own: torch reads TORCH_CUDA_ARCH_LIST, which has to be set.",)
         return self.outcome.selection.warnings if self.outcome.selection else ()
 
     def require(self) -> None:

@@ -41,6 +41,10 @@ _OURS = (
 )
 
 
+#: Archs that torch 2.14 does not take in an arch list, although nvcc has or had them.
+_NOT_IN_TORCH = ((8, 8), (10, 1))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
     """What is to be planned: what to fetch, for what, by which rules and with which tools.
@@ -64,7 +68,15 @@ class Task:
             return str(self.request)
         return ";".join(map(str, self.request.archs))
 
-    def variables(self, archs: Iterable[Arch], *, sources: int, local_version: str | None) -> dict[str, str]:
+    @property
+    def any_arch_list(self) -> str:
+        """The request as every torch reads it, for a look at what `setup.py` brings of its own."""
+        known = {str(arch.base) for arch in self.request.archs if (arch.major, arch.minor) not in _NOT_IN_TORCH}
+        return ";".join(sorted(known)) or "8.0"
+
+    def variables(
+        self, archs: Iterable[Arch], *, arch_list: str, sources: int, local_version: str | None
+    ) -> dict[str, str]:
         """Return the variables that `setup.py` runs with; `archs` are for the package's own arch variable."""
         bench, host = self.bench, self.bench.host
         build = BuildVariables(
@@ -74,7 +86,7 @@ class Task:
             jobs=jobs(cores=host.cores, memory=host.memory, sources=sources, environ=bench.environ),
             tools=() if host.ninja is None else (host.ninja,),
             archs=tuple(archs),
-            arch_list=self.arch_list,
+            arch_list=arch_list,
             local_version=local_version,
         )
         return build.apply(bench.environ)
@@ -92,7 +104,13 @@ class Site:
     log: Path
 
     def workplace(
-        self, setup: bytes, archs: Iterable[Arch], *, sources: int = 1, local_version: str | None = None
+        self,
+        setup: bytes,
+        archs: Iterable[Arch],
+        *,
+        arch_list: str | None = None,
+        sources: int = 1,
+        local_version: str | None = None,
     ) -> Workplace:
         """Return a fresh copy of the tree with `setup` as its `setup.py`, and the archs for the package's own variable.
 
@@ -105,7 +123,8 @@ class Site:
             shutil.rmtree(tree, ignore_errors=True)
             shutil.copytree(self.source.path, tree, symlinks=True)
             (tree / "setup.py").write_bytes(setup)
-        variables = self.task.variables(archs, sources=sources, local_version=local_version)
+        arch_list = self.task.arch_list if arch_list is None else arch_list
+        variables = self.task.variables(archs, arch_list=arch_list, sources=sources, local_version=local_version)
         return Workplace(
             tree=tree,
             python=self.task.bench.interpreter.executable,
@@ -257,13 +276,15 @@ class _Reading:
         task = self.site.task
         if outcome.guarded:
             codes = selected_at_all(self.before, task.request, task.policy)
-        elif outcome.selection is None:
+            own = frozenset(code for each in self.before.cuda_extensions for code in each.device_code)
+        elif outcome.selection is not None:
+            codes = outcome.selection.device_code
+            own = codes - {pair.device_code for pair in outcome.selection.added}
+        else:
             return task.request.archs
-        elif any(not pair.code.ptx for pair in outcome.selection.added):
+        if any(code not in own and not code.ptx for code in codes):
             # The package does not know an arch that it gets: with the variable unset, nothing is switched off.
             return ()
-        else:
-            codes = outcome.selection.device_code
         return tuple(sorted(code.arch for code in codes if not code.ptx)) or task.request.archs
 
     def check(self, outcome: Rewritten | Unchanged, archs: tuple[Arch, ...]) -> tuple[Capture, Expected]:
@@ -293,7 +314,7 @@ class _Reading:
     @cached_property
     def before(self) -> Capture:
         """What the `setup.py` as it came would compile, with the package's own arch variable unset; taken once."""
-        return capture(self.site.workplace(self.original, ()))
+        return capture(self.site.workplace(self.original, (), arch_list=self.site.task.any_arch_list))
 
 
 def _tell_untold(task: Task, outcome: Rewritten | Unchanged, captured: Capture) -> None:

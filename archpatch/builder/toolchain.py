@@ -14,7 +14,7 @@ from archpatch.arch.arch import Arch, Pair
 from archpatch.arch.gpu import Gpu
 from archpatch.builder.host import MEMORY_PER_JOB, Host
 from archpatch.builder.interpreter import Interpreter, TorchFacts, missing_requirements
-from archpatch.builder.toolkit import Toolkit
+from archpatch.builder.toolkit import Toolkit, ToolkitToFetch
 from archpatch.errors import ToolchainError
 
 __all__ = ["Finding", "Needs", "Status", "check", "require"]
@@ -125,7 +125,8 @@ def _check_torch(interpreter: Interpreter) -> Iterator[Finding]:
 
 def _check_toolkit(interpreter: Interpreter, toolkit: Toolkit | ToolchainError, needs: Needs) -> Iterator[Finding]:
     if isinstance(toolkit, ToolchainError):
-        yield Finding(what="nvcc", status=Status.FAILED, detail=toolkit.message, remedy=toolkit.remedy)
+        status = Status.WARNING if isinstance(toolkit, ToolkitToFetch) else Status.FAILED
+        yield Finding(what="nvcc", status=status, detail=toolkit.message, remedy=toolkit.remedy)
         return
     yield _check_release(toolkit, interpreter.torch)
     if toolkit.missing_headers() and not interpreter.library_headers:

@@ -20,13 +20,26 @@ from archpatch.builder.toolkit_wheels import install, installed_folder
 from archpatch.errors import InvalidArchList, MissingFile, ToolchainError
 from archpatch.storage.cache_folder import cache_folder
 
-__all__ = ["Candidate", "Origin", "Toolkit", "Toolkits", "candidates", "environment", "resolve_toolkit"]
+__all__ = [
+    "Candidate",
+    "Origin",
+    "Toolkit",
+    "ToolkitToFetch",
+    "Toolkits",
+    "candidates",
+    "environment",
+    "resolve_toolkit",
+]
 
 #: Variables by which a build could find another toolkit than the one that was chosen (CMake, nvcc's own profile).
 _RIVALS: Final = ("CUDACXX", "CUDAToolkit_ROOT", "CUDA_BIN_PATH", "CUDA_ROOT", "CUDA_TOOLKIT_ROOT_DIR")
 
 #: What torch's CUDA headers (`ATen/cuda/CUDAContextLight.h`) include of NVIDIA's libraries.
 LIBRARY_HEADERS: Final = ("cublas_v2.h", "cublasLt.h", "cusparse.h", "cusolverDn.h")
+
+
+class ToolkitToFetch(ToolchainError):
+    """No toolkit is on the machine, and a build would fetch NVIDIA's wheels: nothing is wrong yet."""
 
 
 class Origin(str, Enum):
@@ -133,7 +146,7 @@ def resolve_toolkit(
         )
     folder = installed_folder(cuda, toolkits.cache)
     if folder is None and not may_fetch:
-        raise ToolchainError(
+        raise ToolkitToFetch(
             f"no CUDA toolkit fits: {_looked_at(seen, cuda)}",
             remedy=f"A build fetches nvcc {cuda} from PyPI into {toolkits.cache} (CUDA 13 and later). {_remedy(cuda)}",
         )

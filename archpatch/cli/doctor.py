@@ -23,9 +23,11 @@ from archpatch.cli.settings import Settings, origin
 from archpatch.cli.show import print_json, print_table
 
 if TYPE_CHECKING:
+    from archpatch.builder.asked import Asked
     from archpatch.builder.bench import Bench
     from archpatch.builder.gpus import DetectedGpu
-    from archpatch.builder.toolchain import Finding
+    from archpatch.builder.toolchain import Finding, Needs
+    from archpatch.errors import UsageError
 
 _SETTINGS = (
     *("on_missing", "strict", "allow_known_bad", "python", "toolkit", "wheelhouse", "offline"),
@@ -47,12 +49,12 @@ def command(ctx: click.Context, /, as_json: bool, **options: Any) -> int:
     """Show what a build has here and what it lacks, and where each setting comes from; exit 1 if it could not start."""
     from archpatch.builder.bench import look
     from archpatch.builder.gpus import visible_gpus
-    from archpatch.builder.toolchain import Needs
 
     bench = look(python_path(options["python"]), options["toolkit"], os.environ, may_fetch=False)
-    findings = bench.findings(Needs(requirements=("setuptools", "wheel")))
+    asked = _asked(ctx)
+    findings = bench.findings(_needs(asked))
     gpus = visible_gpus(os.environ)
-    settings = [*_asked(ctx), *_settings(ctx)]
+    settings = [_request_row(asked), *_settings(ctx)]
     if as_json:
         print_json("doctor", _to_json(bench, findings, gpus, settings))
     else:
@@ -60,15 +62,37 @@ def command(ctx: click.Context, /, as_json: bool, **options: Any) -> int:
     return int(not all(finding.ok for finding in findings))
 
 
-def _asked(ctx: click.Context) -> list[tuple[str, str, str]]:
-    """Return what a build would be for; asking nothing is no mistake here."""
+def _asked(ctx: click.Context) -> Asked | UsageError:
+    """Return what a build would be for, or why that cannot be told; asking nothing is no mistake here."""
     from archpatch.errors import UsageError
 
     try:
-        asked = asked_from(ctx, use_driver=False)
+        return asked_from(ctx, use_driver=False)
     except UsageError as error:
-        return [("request", error.message, "unusable")]
-    return [("request", "the visible GPUs" if asked.request is None else str(asked.request), asked.source)]
+        return error
+
+
+def _needs(asked: Asked | UsageError) -> Needs:
+    """Return what a build for the request would need, as `build` does."""
+    from archpatch.arch.arch import ArchRequest, Pair
+    from archpatch.arch.gpu import GpuRequest
+    from archpatch.builder.asked import Asked
+    from archpatch.builder.toolchain import Needs
+
+    request = asked.request if isinstance(asked, Asked) else None
+    return Needs(
+        requirements=("setuptools", "wheel"),
+        pairs=tuple(map(Pair.of, request.device_code)) if isinstance(request, ArchRequest) else (),
+        gpus=request.gpus if isinstance(request, GpuRequest) else (),
+    )
+
+
+def _request_row(asked: Asked | UsageError) -> tuple[str, str, str]:
+    from archpatch.builder.asked import Asked
+
+    if not isinstance(asked, Asked):
+        return ("request", asked.message, "unusable")
+    return ("request", "the visible GPUs" if asked.request is None else str(asked.request), asked.source)
 
 
 def _settings(ctx: click.Context) -> list[tuple[str, str, str]]:

@@ -156,9 +156,12 @@ def _to_json(patch: Patch) -> dict[str, Any]:
     refusals, sources = list[dict[str, Any]](), list[dict[str, Any]]()
     if patch.outcome.outcome != "refused":
         sources = [source.to_json() for source in patch.outcome.sources]
+    elif patch.outcome.no_match is not None:
+        no_match = patch.outcome.no_match
+        refusals = [{"line": None, "shape": "no-match", "reason": no_match.message, "remedy": no_match.remedy}]
     else:
         refusals = [
-            {"line": refusal.line, "shape": refusal.shape, "remedy": refusal.remedy}
+            {"line": refusal.line, "shape": refusal.shape, "reason": refusal.reason, "remedy": refusal.remedy}
             for refusal in patch.outcome.refusals
         ]
     request = patch.asked.request

@@ -41,7 +41,11 @@ def list_(wheelhouse: Path, gpu: str | None, as_json: bool) -> None:
     table = Table("package", "version", "device code", "torch", "python", "MB", "GPU types", box=None, pad_edge=False)
     for entry, gpus in rows:
         record = entry.record
-        torch, python, size = record.inputs["torch"], record.inputs["python"], f"{record.size / 1e6:.1f}"
+        torch, python, size = (
+            record.inputs.get("torch", "?"),
+            record.inputs.get("python", "?"),
+            f"{record.size / 1e6:.1f}",
+        )
         table.add_row(
             record.name, record.version, " ".join(record.device_code), torch, python, size, " ".join(gpus) or "-"
         )
@@ -62,20 +66,16 @@ def path(package: str | None, wheelhouse: Path, gpu: str | None, python: str | N
     if gpu is None and package is None:
         click.echo(wheelhouse.absolute())
         return
-    stack, abi = _stack(python)
+    stack, fits = _stack(python)
     if package is None:
         folder = wheelhouse.absolute() / gpu_folder(find_gpu(str(gpu)).name, stack)
         if not folder.is_dir():
             raise MissingFile(f"{folder} does not exist", remedy=f"Build for it: archpatch build NAME --gpu {gpu}.")
         click.echo(folder)
         return
-    found = [
-        entry
-        for entry in _entries(wheelhouse, gpu)
-        if _is(entry, package) and entry.wheel.parent.name == stack.folder and entry.record.inputs["python"] == abi
-    ]
+    found = [entry for entry in _entries(wheelhouse, gpu) if _is(entry, package) and _fits(entry, stack, fits)]
     if not found:
-        what = f"{package} for {gpu or 'any GPU'}, {stack.folder}, {abi}"
+        what = f"{package} for {gpu or 'any GPU'}, {stack.folder}, {fits['python']}"
         raise MissingFile(f"no wheel of {what} is in {wheelhouse}", remedy="Build it: archpatch build.")
     if len({entry.record.device_code for entry in found}) > 1:
         kinds = "; ".join(", ".join(entry.record.device_code) for entry in found)
@@ -92,17 +92,18 @@ def requirements(packages: tuple[str, ...], wheelhouse: Path, gpu: str, python: 
     """Print pinned requirement lines for pip and uv: NAME @ file://...#sha256=..."""
     from archpatch.errors import MissingFile
 
-    stack, abi = _stack(python)
+    stack, fits = _stack(python)
     newest: dict[str, Entry] = {}
     for entry in _entries(wheelhouse, gpu):
-        fits = entry.wheel.parent.name == stack.folder and entry.record.inputs["python"] == abi
-        if fits and (not packages or any(_is(entry, package) for package in packages)):
-            name = entry.record.inputs["package"]
+        if _fits(entry, stack, fits) and (not packages or any(_is(entry, package) for package in packages)):
+            name = canonicalize(entry.record.name)
             newest[name] = _newest([entry, *filter(None, [newest.get(name)])])
     missing = [package for package in packages if not any(_is(entry, package) for entry in newest.values())]
     if missing or not newest:
         what = ", ".join(missing) or "anything"
-        raise MissingFile(f"{what} for {gpu}, {stack.folder}, {abi} is not in {wheelhouse}", remedy="Build it first.")
+        raise MissingFile(
+            f"{what} for {gpu}, {stack.folder}, {fits['python']} is not in {wheelhouse}", remedy="Build it first."
+        )
     for _, entry in sorted(newest.items()):
         click.echo(f"{entry.record.name} @ {entry.wheel.as_uri()}#sha256={entry.record.sha256}")
 
@@ -145,7 +146,7 @@ def _entries(wheelhouse: Path, gpu: str | None) -> Iterator[Entry]:
 
 
 def _stack(python: str | None) -> Any:
-    """Return the torch and CUDA, and the Python ABI, of the interpreter that will install."""
+    """Return the torch and CUDA, and the Python ABI and platform, of the interpreter that will install."""
     from archpatch.builder.interpreter import probe
     from archpatch.errors import ToolchainError
     from archpatch.wheelhouse.layout import Stack
@@ -157,13 +158,24 @@ def _stack(python: str | None) -> Any:
             f"{interpreter.executable} has no CUDA build of torch, which decides which wheels fit",
             remedy="Name the interpreter that will use the wheels with --python.",
         )
-    return Stack(torch=torch.version, cuda=torch.cuda), interpreter.abi_tag
+    fits = {"python": interpreter.abi_tag, "platform": interpreter.platform_tag}
+    return Stack(torch=torch.version, cuda=torch.cuda), fits
+
+
+def _fits(entry: Entry, stack: Any, fits: dict[str, str]) -> bool:
+    """Tell whether a wheel is for this torch, this Python and this platform."""
+    return entry.wheel.parent.name == stack.folder and fits.items() <= entry.record.inputs.items()
 
 
 def _is(entry: Entry, package: str) -> bool:
+    return canonicalize(entry.record.name) == canonicalize(package)
+
+
+def canonicalize(name: str) -> str:
+    """Return a package's name as indexes compare it (PEP 503)."""
     from packaging.utils import canonicalize_name
 
-    return canonicalize_name(entry.record.name) == canonicalize_name(package)
+    return canonicalize_name(name)
 
 
 def _newest(entries: list[Entry]) -> Entry:
@@ -179,8 +191,8 @@ def _to_json(entry: Entry, gpus: tuple[str, ...]) -> dict[str, Any]:
         "name": record.name,
         "version": record.version,
         "device_code": list(record.device_code),
-        "torch": record.inputs["torch"],
-        "python": record.inputs["python"],
+        "torch": record.inputs.get("torch"),
+        "python": record.inputs.get("python"),
         "size": record.size,
         "gpus": list(gpus),
         "fingerprint": record.fingerprint,

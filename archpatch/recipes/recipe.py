@@ -42,6 +42,7 @@ __all__ = [
     "RecipeOverride",
     "digest",
     "find_recipe",
+    "find_recipe_by_repository",
     "known_bad_for",
     "load_recipes",
     "read_overrides",
@@ -138,6 +139,18 @@ def load_recipes(overrides: Iterable[RecipeOverride] = ()) -> Mapping[Normalized
 def find_recipe(name: str, overrides: Iterable[RecipeOverride] = ()) -> Recipe:
     """Return the recipe of the package `name`, in any spelling; an empty one where nothing is known."""
     return load_recipes(overrides).get(canonicalize_name(name), Recipe(name=name))
+
+
+def find_recipe_by_repository(url: str, overrides: Iterable[RecipeOverride] = ()) -> Recipe | None:
+    """Return the recipe whose repository is at `url`: a repository is often called otherwise than its package."""
+    wanted = _repository(url)
+    recipes = load_recipes(overrides).values()
+    return next((recipe for recipe in recipes if recipe.git and _repository(recipe.git.url) == wanted), None)
+
+
+def _repository(url: str) -> str:
+    """Return the address without what differs between ways to reach it: scheme, user, `.git`."""
+    return re.sub(r"^(?:[a-z+]+://)?(?:[^@/]*@)?", "", url.lower()).replace(":", "/").rstrip("/").removesuffix(".git")
 
 
 def read_overrides(tables: Table) -> tuple[RecipeOverride, ...]:

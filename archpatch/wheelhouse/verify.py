@@ -10,6 +10,7 @@ from archpatch.arch.arch import DeviceCode
 from archpatch.arch.coverage import Verdict, best_for
 from archpatch.arch.gpu import find_gpu
 from archpatch.errors import ArchpatchError, UnknownGpu, WheelhouseDamaged
+from archpatch.storage.fingerprint import fingerprint
 from archpatch.wheelhouse.house import Entry, Wheelhouse
 from archpatch.wheels.inspection import inspect_path
 from archpatch.wheels.metadata import verify_record
@@ -63,6 +64,8 @@ def _problem(house: Wheelhouse, wheel: Path) -> str | None:
 
 def _check(entry: Entry) -> None:
     entry.check()
+    if fingerprint(entry.record.inputs) != entry.record.fingerprint:
+        raise WheelhouseDamaged("its record's inputs do not come to its fingerprint: the record was edited")
     verify_record(entry.wheel)
     inspection = inspect_path(entry.wheel)
     held = tuple(map(str, (*inspection.cubins, *inspection.ptx)))
