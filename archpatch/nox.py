@@ -9,6 +9,7 @@ def tests(session):
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -119,6 +120,9 @@ def build(  # noqa: PLR0913 - the options of `archpatch build`, all optional
         labelled=given.flag("local-version", default=True),
         recipes=config.recipes,
     )
+    for library in ("httpcore2", "httpx2", "unearth"):
+        # nox shows what every logger says, down to each header of each answer.
+        logging.getLogger(library).setLevel(logging.WARNING)
     built = build_order(order, environ=environ, listener=_Log(session))
     codes = ", ".join(built.record.device_code)
     session.log(f"archpatch: {built.wheel.name} {'was there' if built.hit else 'is built'}: {codes}")
@@ -130,6 +134,7 @@ class _Log:
 
     def __init__(self, session: Session) -> None:
         self._session = session
+        self._done = -1
 
     def stage(self, text: str) -> None:
         self._session.log(f"archpatch: {text}")
@@ -138,7 +143,10 @@ class _Log:
         self._session.warn(f"archpatch: {text}")
 
     def compiling(self, done: int, total: int, files: tuple[str, ...]) -> None:
-        """Stay silent: a session's output is a log, and the compile's own log is kept."""
+        """Tell when a file is done: a session's output is a log."""
+        if done != self._done:
+            self._done = done
+            self._session.log(f"archpatch: [{done}/{total}] {', '.join(files) or 'compiling'}")
 
 
 def _wishes(arch: str | None, gpu: str | tuple[str, ...], environ: Mapping[str, str]) -> list[Wish]:
@@ -200,5 +208,9 @@ def _environ(session: Session) -> dict[str, str]:
 
 
 def _python(session: Session) -> Path | None:
-    folder = getattr(session.virtualenv, "bin", None)
-    return Path(folder, "python") if folder else None
+    try:
+        folder = session.virtualenv.bin
+    except (AttributeError, ValueError):
+        # A session without an environment of its own runs in this one.
+        return None
+    return Path(folder, "python")

@@ -108,7 +108,7 @@ def _make(job: _Job, log: Path) -> tuple[Entry, bool]:
     with tempfile.TemporaryDirectory(prefix="archpatch-build-", ignore_cleanup_errors=True) as scratch:
         planned = plan(job.task, Path(scratch), log)
         inputs = job.inputs(planned.name, planned.source.version or planned.captured.version or "0") | planned.inputs()
-        with job.house.lock(fingerprint(inputs)):
+        with job.house.lock(fingerprint(inputs), waiting=lambda: job.task.listener.stage(_WAITING)):
             entry = job.house.find(fingerprint(inputs))
             hit = entry is not None
             if entry is None:
@@ -261,6 +261,9 @@ def _pinned(order: Order, house: Wheelhouse, bench: Bench, stack: Stack) -> Requ
             remedy="Leave out --offline to ask the index.",
         )
     return replace(requirement, specifier=SpecifierSet(f"=={newest}"))
+
+
+_WAITING = "another process builds this wheel: waiting for it"
 
 
 def _new_log(name: str) -> Path:

@@ -96,12 +96,16 @@ def gpu_of(card: DetectedGpu) -> Gpu:
 
 
 def _read(wish: Wish, environ: Mapping[str, str], detect: Callable[..., Sequence[DetectedGpu]]) -> Request:
-    words = wish.gpu or (wish.arch,)
-    if [str(word).strip().lower() for word in words] == ["native"]:
-        return _native(f"{wish.where} says native", environ, detect)
-    if wish.gpu:
-        return GpuRequest.of(*(name for word in wish.gpu for name in word.split(",") if name.strip()))
-    return ArchRequest.parse(wish.arch or "", origin=wish.where)
+    if not wish.gpu:
+        if (wish.arch or "").strip().lower() == "native":
+            return _native(f"{wish.where} says native", environ, detect)
+        return ArchRequest.parse(wish.arch or "", origin=wish.where)
+    names = [name.strip() for word in wish.gpu for name in word.split(",") if name.strip()]
+    if not names:
+        raise UsageError(f"{wish.where} names no GPU type", remedy="Write for example h200, or h200,l4.")
+    here = _native(f"{wish.where} says native", environ, detect).gpus if "native" in map(str.lower, names) else ()
+    found = {gpu.name: gpu for gpu in (*here, *(find_gpu(name) for name in names if name.lower() != "native"))}
+    return GpuRequest(gpus=tuple(found[name] for name in sorted(found)))
 
 
 def _native(why: str, environ: Mapping[str, str], detect: Callable[..., Sequence[DetectedGpu]]) -> GpuRequest:

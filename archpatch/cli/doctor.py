@@ -59,7 +59,7 @@ def command(ctx: click.Context, /, as_json: bool, **options: Any) -> int:
         print_json("doctor", _to_json(bench, findings, gpus, settings))
     else:
         _print(bench, findings, gpus, settings)
-    return int(not all(finding.ok for finding in findings))
+    return int(not all(finding.ok for finding in findings) or asked_wrongly(asked))
 
 
 def _asked(ctx: click.Context) -> Asked | UsageError:
@@ -85,6 +85,11 @@ def _needs(asked: Asked | UsageError) -> Needs:
         pairs=tuple(map(Pair.of, request.device_code)) if isinstance(request, ArchRequest) else (),
         gpus=request.gpus if isinstance(request, GpuRequest) else (),
     )
+
+
+def asked_wrongly(asked: Asked | UsageError) -> bool:
+    """Tell whether a build would stop at what it is asked for."""
+    return isinstance(asked, Exception)
 
 
 def _request_row(asked: Asked | UsageError) -> tuple[str, str, str]:

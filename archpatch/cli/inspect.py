@@ -73,7 +73,7 @@ def _print(inspection: Inspection, verdict: RunsOn | None) -> None:
         )
     print_table(table)
     if not inspection.files:
-        click.echo("no ELF file is in it", err=True)
+        click.echo("archpatch: no ELF file is in it; wheels in a folder are not opened, name them one by one", err=True)
     if verdict is not None:
         via = f" by {', '.join(map(str, verdict.via))}" if verdict.via else ""
         click.echo(f"runs on {verdict.gpu.name} ({verdict.gpu.arch}): {verdict.verdict.value}{via}")

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import errno
-import os
 import signal
-import sys
 from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
@@ -82,10 +80,9 @@ def run(arguments: Sequence[str]) -> int:
     except (KeyboardInterrupt, click.exceptions.Abort):
         click.echo("archpatch: interrupted", err=True)
         return INTERRUPTED
-    except BrokenPipeError:
-        # Whoever reads our output has gone; Python would complain once more when it flushes at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+    except SystemExit as ended:
+        # click ends with 1 where whoever reads our output has gone, which is no failure of ours.
+        return 0 if ended.code == 1 else int(ended.code or 0)
     except OSError as error:
         return _fail(_explain(error))
     return status if isinstance(status, int) else 0

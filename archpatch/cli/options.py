@@ -125,7 +125,8 @@ def python_path(text: str | None) -> Path | None:
         return None
     found = shutil.which(text)
     if found is None:
-        raise MissingFile(f"--python {text}: there is no such program", remedy="Name an interpreter: .venv/bin/python.")
+        name = f"{text.rstrip('/')}/bin/python" if Path(text).is_dir() else ".venv/bin/python"
+        raise MissingFile(f"--python {text}: there is no such program", remedy=f"Name an interpreter: {name}.")
     # Not resolved: a virtual environment's python is a link, and what it is called decides what it sees.
     return Path(found).absolute()
 

@@ -31,7 +31,8 @@ def print_table(table: RenderableType) -> None:
     """Print a table of rich's to stdout, as wide as the terminal, or as wide as it needs to be in a pipe."""
     from rich.console import Console
 
-    Console(width=None if sys.stdout.isatty() else 200, highlight=False).print(table)
+    is_terminal = sys.stdout is not None and sys.stdout.isatty()
+    Console(width=None if is_terminal else 200, highlight=False).print(table)
 
 
 def warn(text: str) -> None:
@@ -48,7 +49,7 @@ class Teller:
         self._said: tuple[int, tuple[str, ...]] | None = None
 
     def __enter__(self) -> Self:
-        if sys.stderr.isatty():
+        if sys.stderr is not None and sys.stderr.isatty():
             from rich.console import Console
 
             self._status = Console(stderr=True, highlight=False).status("")

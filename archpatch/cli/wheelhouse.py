@@ -102,7 +102,7 @@ def requirements(packages: tuple[str, ...], wheelhouse: Path, gpu: str, python: 
     if missing or not newest:
         what = ", ".join(missing) or "anything"
         raise MissingFile(
-            f"{what} for {gpu}, {stack.folder}, {fits['python']} is not in {wheelhouse}", remedy="Build it first."
+            f"{what} for {gpu}, {stack.folder}, {fits['python']} is not in {wheelhouse}", remedy=_BUILD_FOR_GPU
         )
     for _, entry in sorted(newest.items()):
         click.echo(f"{entry.record.name} @ {entry.wheel.as_uri()}#sha256={entry.record.sha256}")
@@ -113,11 +113,16 @@ def requirements(packages: tuple[str, ...], wheelhouse: Path, gpu: str, python: 
 @json_option
 def verify(wheelhouse: Path, as_json: bool) -> int:
     """Check every wheel against its record, its RECORD and its device code, and every link; exit 1 if any is wrong."""
+    from archpatch.errors import MissingFile
     from archpatch.wheelhouse.house import Wheelhouse
     from archpatch.wheelhouse.verify import verify as find_faults
 
     _require(wheelhouse)
     house = Wheelhouse(wheelhouse.absolute())
+    if not house.exists():
+        raise MissingFile(
+            f"{wheelhouse} is no wheelhouse", remedy="Name the folder that archpatch build filed wheels in."
+        )
     faults = tuple(find_faults(house))
     if as_json:
         content = [{"path": str(fault.path), "problem": fault.problem} for fault in faults]
@@ -127,6 +132,9 @@ def verify(wheelhouse: Path, as_json: bool) -> int:
             click.echo(f"{fault.path}: {fault.problem}")
         click.echo(f"archpatch: {sum(1 for _ in house.wheels())} wheels, {len(faults)} faults", err=True)
     return int(bool(faults))
+
+
+_BUILD_FOR_GPU = "Build it with --gpu: what is built with --arch is filed for no GPU type."
 
 
 def _require(wheelhouse: Path) -> None:

@@ -17,9 +17,12 @@ GUARD_BEGIN: Final = "# archpatch guard begin: selects nvcc's arch flags right b
 GUARD_END: Final = "# archpatch guard end"
 
 _NEWLINE = re.compile(r"\r\n|\r|\n")
-#: In a source decoded as latin-1, where a byte order mark is three characters.
+#: In a source decoded as latin-1, where a byte order mark is three characters. A beginning without its end, which an
+#: edit by hand can leave, is none of the guard behind it.
 _GUARD = re.compile(
-    rf"(?:(?<![^\r\n])|(?<=\xef\xbb\xbf))# archpatch guard begin\b.*?(?<=[\r\n]){GUARD_END}(?:\r\n|\r|\n|\Z)", re.DOTALL
+    r"(?:(?<![^\r\n])|(?<=\xef\xbb\xbf))# archpatch guard begin\b(?:(?![\r\n]# archpatch guard begin\b).)*?"
+    rf"(?<=[\r\n]){GUARD_END}(?:\r\n|\r|\n|\Z)",
+    re.DOTALL,
 )
 _COMMENTS = re.compile(r"(?:#[^\r\n]*(?:\r\n|\r|\n|\Z))*")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import warnings
 
 from archpatch.arch.selection import Policy, Request
 from archpatch.rewrite.guard import GUARD_BEGIN, Stripped, put_guard, strip_guard
@@ -62,8 +63,11 @@ def _rewrite(file: File, request: Request | None, policy: Policy, cxx_standard: 
 
 def _with_guard(file: File, source: bytes, request: Request, policy: Policy) -> bytes:
     encoding = file.tree.module.encoding
-    guarded = put_guard(source.decode(encoding), request, policy).encode(encoding)
-    ast.parse(guarded)
+    with warnings.catch_warnings():
+        # What Python warns of in a file is no news of ours, and where warnings are errors it would end the run.
+        warnings.simplefilter("ignore")
+        guarded = put_guard(source.decode(encoding), request, policy).encode(encoding)
+        ast.parse(guarded)
     return guarded
 
 

@@ -69,7 +69,7 @@ def _plan(fate: Fate) -> tuple[Change, list[tuple[cst.CSTNode, cst.SimpleString]
             first, *others = (_written(unit, pair) for pair in fate.kept)
             literals = list(zip(unit.nodes, first, strict=True))
             new = [*others, *new]
-    return Change(unit.positions, remove=not fate.kept, insert=tuple(new)), literals
+    return Change(unit.positions, remove=not fate.kept, insert=tuple(map(_bare, new))), literals
 
 
 def _written(unit: Unit, pair: Pair) -> tuple[cst.SimpleString, ...]:
@@ -77,6 +77,11 @@ def _written(unit: Unit, pair: Pair) -> tuple[cst.SimpleString, ...]:
     option, value = gencode_option(unit.flag.option), format_pair(pair)
     texts = (f"{option}={value}",) if len(unit.nodes) == 1 else (option, value)
     return tuple(respell(node, text) for node, text in zip(unit.nodes, texts, strict=True))
+
+
+def _bare(literals: tuple[cst.SimpleString, ...]) -> tuple[cst.SimpleString, ...]:
+    """Return literals without brackets: the comments in these stay with the flag that has them."""
+    return tuple(literal.with_changes(lpar=(), rpar=()) for literal in literals)
 
 
 def _put(literal: cst.SimpleString) -> Callable[[cst.CSTNode], cst.CSTNode]:

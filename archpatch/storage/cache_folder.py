@@ -39,7 +39,11 @@ def _usual_folder(environ: Mapping[str, str]) -> Path | None:
 
 def _can_write(folder: Path) -> bool:
     """Whether `folder`, or the nearest folder above it that exists, can be written to."""
-    existing = next(parent for parent in (folder, *folder.parents) if parent.exists())
+    try:
+        existing = next(parent for parent in (folder, *folder.parents) if parent.exists())
+    except OSError:
+        # Not even allowed to look: another user's home.
+        return False
     return existing.is_dir() and os.access(existing, os.W_OK | os.X_OK)
 
 

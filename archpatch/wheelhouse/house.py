@@ -8,13 +8,13 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 from urllib.parse import quote, unquote
 
-from filelock import FileLock
+from filelock import FileLock, Timeout
 from packaging.specifiers import SpecifierSet
 from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
 from packaging.version import Version
@@ -55,6 +55,10 @@ class Wheelhouse:
     root: Path
 
     # --- reading ---
+
+    def exists(self) -> bool:
+        """Whether anything was ever filed here."""
+        return (self.root / HIDDEN).is_dir()
 
     def wheels(self) -> Iterator[Path]:
         """Yield every published wheel once, sorted; links and unfinished files are left out."""
@@ -169,14 +173,18 @@ class Wheelhouse:
     # --- writing ---
 
     @contextlib.contextmanager
-    def lock(self, name: str) -> Iterator[None]:
-        """Hold the lock `name`, waiting for it; the system frees it when the holder dies."""
+    def lock(self, name: str, *, waiting: Callable[[], None] = lambda: None) -> Iterator[None]:
+        """Hold the lock `name`; the system frees it when the holder dies. `waiting` is called if another has it."""
         folder = self.root / HIDDEN / "locks"
         with disk_errors(self.root):
             folder.mkdir(parents=True, exist_ok=True)
             # A wheelhouse can be shared by users of one group: the lock is everybody's.
             lock = FileLock(folder / f"{name}.lock", mode=0o666)
-            lock.acquire()
+            try:
+                lock.acquire(timeout=0)
+            except Timeout:
+                waiting()
+                lock.acquire()
         try:
             yield
         finally:
