@@ -2,7 +2,7 @@
 
 python -m pip install nox archpatch
 nox -f examples/noxfile.py                      # causal_conv1d from the index
-    nox -f examples/noxfile.py -- /a/project        # or a project, by its whole path: nox runs in the noxfile's folder
+nox -f examples/noxfile.py -- /a/project        # or a project, by its whole path: nox runs in the noxfile's folder
 """
 
 import nox
