@@ -2,7 +2,6 @@
 
 import errno
 import hashlib
-import json
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -17,7 +16,6 @@ from archpatch.storage.atomic import (
     staging_folder,
     sync_folder,
     write_bytes,
-    write_json,
     write_text,
 )
 
@@ -27,7 +25,6 @@ from archpatch.storage.atomic import (
     [
         (write_bytes, b"\0\xff\r\n", b"\0\xff\r\n"),
         (write_text, "größer\r\n", "größer\r\n".encode()),
-        (write_json, {"b": "ü", "a": None}, '{\n  "b": "ü",\n  "a": null\n}\n'.encode()),
     ],
 )
 def test_the_file_holds_what_was_given_and_nothing_is_left_beside_it(
@@ -37,17 +34,6 @@ def test_the_file_holds_what_was_given_and_nothing_is_left_beside_it(
         write(tmp_path / "file", content)
         assert (tmp_path / "file").read_bytes() == expected
         assert [path.name for path in tmp_path.iterdir()] == ["file"]
-
-
-def test_json_without_a_meaning_is_not_written(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="not JSON compliant"):
-        write_json(tmp_path / "file", {"seconds": float("nan")})
-    assert not list(tmp_path.iterdir())
-
-
-def test_json_reads_back(tmp_path: Path) -> None:
-    write_json(tmp_path / "file", {"files": [1, 2]})
-    assert json.loads((tmp_path / "file").read_text("utf-8")) == {"files": [1, 2]}
 
 
 @pytest.mark.parametrize("mode", [0o600, 0o644, 0o755])

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import errno
 import hashlib
-import json
 import os
 import secrets
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from archpatch.errors import DiskFull, MissingFile, UsageError
 
-__all__ = ["disk_errors", "sha256_of", "staging_folder", "sync_folder", "write_bytes", "write_json", "write_text"]
+__all__ = ["disk_errors", "sha256_of", "staging_folder", "sync_folder", "write_bytes", "write_text"]
 
 _FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 _FORBIDDEN: Final = (errno.EACCES, errno.EPERM, errno.EROFS)
@@ -43,11 +42,6 @@ def write_bytes(path: Path, content: bytes) -> None:
 def write_text(path: Path, content: str) -> None:
     """Replace the file by `content` in UTF-8, line ends as they are; otherwise as `write_bytes`."""
     write_bytes(path, content.encode("utf-8"))
-
-
-def write_json(path: Path, content: Any) -> None:  # noqa: ANN401  # anything that json takes
-    """Replace the file by `content` as JSON for people and diffs, keys in the given order; else as `write_bytes`."""
-    write_text(path, json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
 
 
 @contextmanager
