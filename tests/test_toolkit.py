@@ -72,7 +72,7 @@ class Machine:
 
     def __call__(self, command: Sequence[str]) -> Output:
         self.asked.append(list(command))
-        program, *words = command
+        program, *words = command[2:] if command[0] == "env" else command
         if "install" in words:
             assert self.install is not None, "nothing may be fetched"
             return self.install(Path(words[words.index("--target") + 1]))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
@@ -231,7 +232,10 @@ def _places(environ: Mapping[str, str], local: Path, ask: Ask) -> Iterator[tuple
             yield f"${variable}", Path(environ[variable])
     nvcc = shutil.which("nvcc", path=environ.get("PATH", ""))
     if nvcc is not None:
-        answer = ask([nvcc, "--dryrun", "-x", "cu", os.devnull, "-c", "-o", os.devnull])
+        # Even a dry run makes temporary files, and one that is killed leaves them: they go with this folder.
+        with tempfile.TemporaryDirectory(prefix="archpatch-") as passing:
+            command = [nvcc, "--dryrun", "-x", "cu", os.devnull, "-c", "-o", os.devnull]
+            answer = ask(["env", f"TMPDIR={passing}", *command])
         root = parse_root(answer.stderr + answer.stdout)
         if root is not None:
             yield "nvcc on PATH", root
