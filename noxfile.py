@@ -82,3 +82,10 @@ def corpus(session: nox.Session) -> None:
     """Check the rewrite of every setup.py of a set: `nox -s corpus -- FOLDER`, by default the sdists of the cases."""
     session.install("-e", ".", "setuptools>=77", "wheel", "packaging", "typing_extensions")
     session.run("python", "tests/corpus", *session.posargs)
+
+
+@nox.session
+def fuzz(session: nox.Session) -> None:
+    """Rewrite mutated setup.py files and check what has to hold for all: `nox -s fuzz -- --seed 1 --inputs 20000`."""
+    session.install("-e", ".")
+    session.run("python", "tests/fuzz", *session.posargs)

@@ -164,8 +164,8 @@ class _Choice:
             self.missing.append((DeviceCode(arch), f"{name} ({arch})"))
 
     def take_nearest(self, arch: Arch, wanted: str) -> bool:
-        """Take what a GPU of `arch` would load; return whether there is anything."""
-        codes, verdict = best_for(self.available, arch)
+        """Take what a GPU of `arch` would load, PTX that is added included; return whether there is anything."""
+        codes, verdict = best_for((*self.available, *self.reasons), arch)
         for code in codes:
             self.reasons.setdefault(code, f"it is what {wanted} loads, in want of its own")
         if verdict is Verdict.JIT:

@@ -163,7 +163,7 @@ def choose(name: str, pairs: Iterable[Pair], request: Request) -> set[Code]:
     missing = []
     for gpu, text in request["gpus"] or [("", text) for text in request["archs"]]:
         arch = read_arch(text) or refuse(name, text)
-        own = wanted(arch, gpu, have, request["on_missing"])
+        own = wanted(arch, gpu, have | taken, request["on_missing"])
         if request["on_missing"] == "add" and not own and arch[:2] not in bad:
             own = {(arch, False)}
         taken |= own

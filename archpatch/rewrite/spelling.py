@@ -112,7 +112,8 @@ def _read_one(word: str, after: Word | None, position: int) -> tuple[Flag | NotA
         return (NotAFlag(position, "one-string") if is_arch_flag(word) else None), 1
     option, equals, value = word.partition("=")
     if option in CODE_OPTIONS:
-        return (NotAFlag(position, "gpu-code") if equals or isinstance(after, str) else None), 1
+        is_flag = is_arch_flag(word) and (equals or isinstance(after, str))
+        return (NotAFlag(position, "gpu-code") if is_flag else None), 1
     if option in (*GENCODE_OPTIONS, *ARCH_OPTIONS) and equals:
         return (_flag(position, option, value, length=1), 1) if is_arch_flag(word) else (None, 1)
     if word in (*GENCODE_OPTIONS, *ARCH_OPTIONS):
