@@ -10,7 +10,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from commandline import FIXTURES, CommandLine, dumped, make_sdist, only_index
+from commandline import FIXTURES, Answer, CommandLine, dumped, make_sdist, only_index
 
 pytestmark = pytest.mark.integration
 
@@ -132,6 +132,25 @@ def test_nvcc_from_pypi_builds_where_the_machine_has_none(archpatch: CommandLine
     answer = archpatch("build", MINI, "--arch", "9.0", "--toolkit", "pypi", environ=environ)
     assert answer.record["device_code"] == ["sm_90"]
     assert str(archpatch.folder / "cache") in answer.record["toolchain"]["nvcc"]
+
+
+def test_auto_takes_nvcc_from_pypi_where_the_machine_has_no_toolkit(archpatch: CommandLine) -> None:
+    """The machine's toolkits are hidden below empty mounts, which only this process sees."""
+    if subprocess.run(["unshare", "-m", "true"], capture_output=True, check=False).returncode:
+        pytest.skip("no mounts of one's own may be made here")
+    hide = 'for d in /usr/local/cuda-*; do [ -L "$d" ] || mount -t tmpfs none "$d"; done; exec "$@"'
+    environ = {"PATH": "/usr/bin:/bin", "CUDA_HOME": "", "CUDA_PATH": ""}
+    done = subprocess.run(
+        ["unshare", "-m", "sh", "-c", hide, "sh", *archpatch.command("build", MINI, "--gpu", "h200")],
+        cwd=archpatch.folder,
+        env=archpatch.environment({**environ, "ARCHPATCH_CACHE": str(archpatch.folder / "cache")}),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    record = Answer(done.returncode, done.stdout, done.stderr).record
+    assert record["device_code"] == ["sm_90"]
+    assert str(archpatch.folder / "cache" / "toolkits") in record["toolchain"]["nvcc"]
 
 
 def test_an_sdist_without_sources_is_built_from_its_repository(archpatch: CommandLine, mini: Path) -> None:
