@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-__all__ = ["Output", "Runner", "run_command"]
+__all__ = ["Output", "Runner", "open_session", "run_command"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,15 +37,7 @@ def run_command(command: Sequence[str], *, cwd: Path, environment: Mapping[str, 
     It gets a session of its own, and when this call is interrupted all of that session's group ends with it. Raises
     `FileNotFoundError` where there is no such program.
     """
-    process = subprocess.Popen(
-        list(command),
-        cwd=cwd,
-        env=dict(environment),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        start_new_session=True,
-    )
+    process = open_session(command, cwd=cwd, environment=environment, stderr=subprocess.PIPE)
     try:
         stdout, stderr = process.communicate()
     except BaseException:
@@ -54,6 +46,21 @@ def run_command(command: Sequence[str], *, cwd: Path, environment: Mapping[str, 
         process.communicate()
         raise
     return Output(status=process.returncode, stdout=_text(stdout), stderr=_text(stderr))
+
+
+def open_session(
+    command: Sequence[str], *, cwd: Path, environment: Mapping[str, str], stderr: int
+) -> subprocess.Popen[bytes]:
+    """Start `command` in a session of its own, without a terminal or an input, its output in a pipe."""
+    return subprocess.Popen(
+        list(command),
+        cwd=cwd,
+        env=dict(environment),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=stderr,
+        start_new_session=True,
+    )
 
 
 def _text(data: bytes) -> str:

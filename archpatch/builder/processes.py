@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
+from archpatch.builder.commands import open_session
+
 __all__ = ["Watcher", "run_logged", "session_commands"]
 
 _TICK = 0.5
@@ -35,15 +37,7 @@ def run_logged(
     each compiler into a process group of its own, so a signal to the group alone would leave nvcc running.
     """
     with log.open("ab") as sink:
-        process = subprocess.Popen(
-            list(command),
-            cwd=cwd,
-            env=dict(environment),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
+        process = open_session(command, cwd=cwd, environment=environment, stderr=subprocess.STDOUT)
         try:
             assert process.stdout is not None  # noqa: S101 - it is a pipe
             for line in _lines(process.stdout, sink):
