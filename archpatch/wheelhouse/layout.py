@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from packaging.version import Version
 
-from archpatch.arch.arch import DeviceCode
+from archpatch.arch.arch import DeviceCode, in_order
+from archpatch.errors import UsageError
 
 __all__ = ["HIDDEN", "Stack", "arch_folder", "gpu_folder", "local_version", "relative_link"]
 
@@ -24,6 +26,14 @@ class Stack:
     torch: str
     cuda: str
 
+    @classmethod
+    def parse(cls, text: str) -> Stack:
+        """Read a torch version as its CUDA builds spell it: `2.14.1+cu130`. Raises `UsageError`."""
+        match = re.fullmatch(r"\d+(?:\.\w+)*\+cu(\d+)(\d)", text)
+        if match is None:
+            raise UsageError(f"{text!r} is no CUDA build of torch", remedy="Write it like 2.14.1+cu130.")
+        return cls(torch=text, cuda=f"{match[1]}.{match[2]}")
+
     @property
     def cuda_tag(self) -> str:
         """CUDA as torch's own wheels spell it: `cu130`."""
@@ -36,20 +46,15 @@ class Stack:
         return name if self.cuda_tag in name else f"{name}-{self.cuda_tag}"
 
 
-def _ordered(codes: Iterable[DeviceCode]) -> list[DeviceCode]:
-    """Cubins by arch, then PTX."""
-    return sorted(codes, key=lambda code: (code.ptx, code.arch))
-
-
 def local_version(codes: Iterable[DeviceCode], stack: Stack) -> str:
     """Return the local version that says what is inside: `cu130torch2.14.1sm80.sm90.ptx90` (PEP 440)."""
-    tags = ".".join(code.tag for code in _ordered(codes))
+    tags = ".".join(code.tag for code in in_order(codes))
     return f"{stack.cuda_tag}torch{Version(stack.torch).public}{tags}"
 
 
 def arch_folder(codes: Iterable[DeviceCode], stack: Stack) -> PurePosixPath:
     """Return the folder of the wheels that hold exactly `codes`: `sm80-sm90-ptx90/torch2.14.1-cu130`."""
-    return PurePosixPath("-".join(code.tag for code in _ordered(codes))) / stack.folder
+    return PurePosixPath("-".join(code.tag for code in in_order(codes))) / stack.folder
 
 
 def gpu_folder(gpu: str, stack: Stack) -> PurePosixPath:
