@@ -20,6 +20,7 @@ __all__ = [
     "NoMatchingArch",
     "NoSources",
     "SetupRefused",
+    "SlimRefused",
     "ToolchainError",
     "UnknownGpu",
     "UnknownPackage",
@@ -77,7 +78,7 @@ class UnreadableBinary(UsageError):
     """A file is no wheel, no ELF file, or is damaged: name another file."""
 
 
-# --- 3: no matching arch, or a refused setup.py ------------------------------------------------
+# --- 3: no matching arch, or a file that is refused --------------------------------------------
 
 
 class NoMatchingArch(ArchpatchError):
@@ -88,6 +89,12 @@ class NoMatchingArch(ArchpatchError):
 
 class SetupRefused(ArchpatchError):
     """`setup.py` has a shape that cannot be rewritten safely: do what the refusal's remedy says."""
+
+    exit_status = 3
+
+
+class SlimRefused(ArchpatchError):
+    """A binary or a wheel is not laid out as it must be to take device code out of it: leave it as it is."""
 
     exit_status = 3
 
@@ -128,7 +135,7 @@ class BuildFailed(ArchpatchError):
 
 
 class DeviceCodeMismatch(BuildFailed):
-    """The wheel does not hold the device code that nvcc was asked for: look for what changed the flags."""
+    """The wheel does not hold the device code that was asked for: look for what changed it, such as other flags."""
 
 
 class DiskFull(ArchpatchError):
