@@ -171,8 +171,12 @@ def _stack(python: str | None) -> Any:
 
 
 def _fits(entry: Entry, stack: Any, fits: dict[str, str]) -> bool:
-    """Tell whether a wheel is for this torch, this Python and this platform."""
-    return entry.wheel.parent.name == stack.folder and fits.items() <= entry.record.inputs.items()
+    """Tell whether a wheel is for this torch, this Python (or any) and this platform."""
+    from archpatch.wheelhouse.slimmed import ANY_PYTHON
+
+    inputs = entry.record.inputs
+    is_for_python = inputs.get("python") in (fits["python"], ANY_PYTHON)
+    return entry.wheel.parent.name == stack.folder and is_for_python and inputs.get("platform") == fits["platform"]
 
 
 def _is(entry: Entry, package: str) -> bool:
