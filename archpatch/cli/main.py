@@ -26,6 +26,7 @@ _COMMANDS = {
     "patch": "archpatch.cli.patch",
     "build": "archpatch.cli.build",
     "inspect": "archpatch.cli.inspect",
+    "slim": "archpatch.cli.slim",
     "wheelhouse": "archpatch.cli.wheelhouse",
     "doctor": "archpatch.cli.doctor",
 }

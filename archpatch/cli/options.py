@@ -22,6 +22,7 @@ __all__ = [
     "policy_from",
     "python_option",
     "python_path",
+    "replace_option",
     "toolkit_option",
     "wheelhouse_option",
 ]
@@ -73,16 +74,19 @@ def matching_options(function: _F) -> _F:
     return function
 
 
+replace_option = _option(
+    "--replace/--no-replace",
+    default=True,
+    show_default=True,
+    help="Whether a wheel may take the name of one that was built from something else.",
+)
+
+
 def build_options(function: _F) -> _F:
     """Add how a build is filed and how much of the machine it takes: --replace, --local-version, --max-jobs."""
     for decorate in reversed(
         (
-            _option(
-                "--replace/--no-replace",
-                default=True,
-                show_default=True,
-                help="Whether a wheel may take the name of one that was built from something else.",
-            ),
+            replace_option,
             _option(
                 "--local-version/--no-local-version",
                 default=True,

@@ -42,6 +42,9 @@ class Settings:
         values = dict(self.config.values)
         if command == "wheelhouse":
             return {command: dict.fromkeys(("list", "path", "requirements", "verify"), without_request(values))}
+        if command == "slim":
+            # Where wheels are filed is no wish to file this one.
+            values.pop("wheelhouse", None)
         return {command: values}
 
 
