@@ -220,6 +220,8 @@ REFUSED = [
     ("leads to 0x8, where no container starts", relocation(addend=8)),
     (r"relocated in another way \(type 0x1\)", relocation(kind=1)),
     (r"leads to 0x0, where", section(".rela.dyn", library(container("sm_90"), in_file=False), kind=1)),
+    ("not a row of relocations", section(".rela.dyn", size=25)),
+    ("not a row of relocations", section(".rela.dyn", size=24 << 40)),
     ("lto_90 is neither", unit("lto_90")),
     ("kind16_90 is neither", unit(entry("sm_90", kind=16))),
     (r"flags that are not known \(0x400011\)", unit(entry("sm_90", flags=0x400011))),

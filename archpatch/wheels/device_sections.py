@@ -234,8 +234,10 @@ class _Reader:
         for section in self.sections:
             if section["sh_type"] != "SHT_RELA" or not section["sh_flags"] & _SHF_ALLOC:
                 continue
-            start = section["sh_offset"]
-            with self.view[start : start + section["sh_size"] // _RELOCATION.size * _RELOCATION.size] as table:
+            start, size = section["sh_offset"], section["sh_size"]
+            if size % _RELOCATION.size or start + size > len(self.view):
+                raise self.refused(f"section {section.name} is not a row of relocations")
+            with self.view[start : start + size] as table:
                 for place, kind, addend in _RELOCATION.iter_unpack(table):
                     if place in slots:
                         if kind != relative:
