@@ -16,6 +16,7 @@ __all__ = [
     "FetchFailed",
     "HashMismatch",
     "InvalidArchList",
+    "KnownBadArch",
     "MissingFile",
     "NoMatchingArch",
     "NoSources",
@@ -84,6 +85,10 @@ class NoMatchingArch(ArchpatchError):
     """Nothing that was asked for is among what the package compiles: ask for another arch or policy."""
 
     exit_status = 3
+
+
+class KnownBadArch(NoMatchingArch):
+    """What was asked for is reported to compute wrong values: ask for another arch, or allow it."""
 
 
 class SetupRefused(ArchpatchError):

@@ -8,7 +8,7 @@ import shlex
 import shutil
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from packaging.utils import canonicalize_name
@@ -49,6 +49,15 @@ class Bench:
             require(tuple(finding for finding in self.findings(Needs()) if finding.what == "torch"))
         assert torch is not None  # noqa: S101 - require has raised
         return torch
+
+    @property
+    def nvcc_release(self) -> str | None:
+        """The release of nvcc, `13.0`; None without a toolkit."""
+        return None if isinstance(self.toolkit_or_error, ToolchainError) else self.toolkit_or_error.release
+
+    def with_torch(self, torch: TorchFacts) -> Bench:
+        """Return the bench as it will be once `torch` is installed."""
+        return replace(self, interpreter=replace(self.interpreter, torch=torch))
 
     def findings(self, needs: Needs) -> tuple[Finding, ...]:
         """Return what is here and what is missing for a build."""

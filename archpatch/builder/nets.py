@@ -11,7 +11,7 @@ from archpatch.arch.coverage import Verdict, best_for, runs_on
 from archpatch.arch.gpu import GpuRequest
 from archpatch.arch.selection import Policy, Request, Selection, select
 from archpatch.builder.capture import Capture, CapturedExtension
-from archpatch.errors import DeviceCodeMismatch, NoMatchingArch, NoSources, SetupRefused
+from archpatch.errors import DeviceCodeMismatch, KnownBadArch, NoMatchingArch, NoSources, SetupRefused
 from archpatch.wheels.elf import Binary
 from archpatch.wheels.inspection import Inspection
 
@@ -123,7 +123,7 @@ def _check_extension(
     bad = {entry.arch.base: entry.reason for entry in policy.known_bad}
     wrong = [code for code in codes if not code.ptx and code.arch.base in bad]
     if wrong:
-        raise NoMatchingArch(
+        raise KnownBadArch(
             f"extension {extension.name}: {_listed(wrong)} is known bad: {bad[wrong[0].arch.base]}",
             remedy="Ask for another arch; --allow-known-bad takes it as it is.",
         )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from archpatch.cli.options import json_option, python_option, python_path, wheelhouse_option
+from archpatch.cli.options import json_option, python_option, wheelhouse_option
 from archpatch.cli.show import print_json, print_table
 
 if TYPE_CHECKING:
@@ -155,11 +155,11 @@ def _entries(wheelhouse: Path, gpu: str | None) -> Iterator[Entry]:
 
 def _stack(python: str | None) -> Any:
     """Return the torch and CUDA, and the Python ABI and platform, of the interpreter that will install."""
-    from archpatch.builder.interpreter import probe
+    from archpatch.builder.interpreter import find_python, probe
     from archpatch.errors import ToolchainError
     from archpatch.wheelhouse.layout import Stack
 
-    interpreter = probe(python_path(python))
+    interpreter = probe(find_python(python))
     torch = interpreter.torch
     if torch is None or torch.cuda is None:
         raise ToolchainError(
