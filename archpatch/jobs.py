@@ -34,7 +34,7 @@ from archpatch.recipes.recipe import (
 from archpatch.rewrite.outcome import REWRITE_GENERATION
 from archpatch.storage.fingerprint import fingerprint
 from archpatch.wheelhouse.house import Entry, Wheelhouse
-from archpatch.wheelhouse.layout import Stack
+from archpatch.wheelhouse.layout import Stack, code_tags
 
 __all__ = ["Job", "Order", "Terms", "Workshop", "open_job"]
 
@@ -120,6 +120,13 @@ class Job:
         """The GPU types that the wheel is filed for too."""
         return self.request.gpus if isinstance(self.request, GpuRequest) else ()
 
+    @property
+    def target(self) -> str:
+        """What it is for in short: `h200`, `h200-l4`, `sm80-sm90-ptx90`."""
+        if isinstance(self.request, GpuRequest):
+            return "-".join(gpu.name for gpu in self.request.gpus)
+        return code_tags(self.request.device_code)
+
     def inputs(self, name: str, version: str) -> dict[str, str]:
         """Return what decides a wheel's bytes, as far as it is known without the source."""
         return {
@@ -139,7 +146,7 @@ class Job:
             "on-missing": self.policy.on_missing_for(self.request).value,
             "strict": str(self.policy.strict),
             "known-bad": " ".join(str(bad.arch) for bad in self.policy.known_bad),
-            "repository": str(self.recipe.git),
+            "repository": "" if self.recipe.git is None else str(self.recipe.git),
         }
 
     def recall(self) -> Entry | None:

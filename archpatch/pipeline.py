@@ -5,24 +5,29 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from packaging.utils import canonicalize_name
 
 from archpatch.arch.arch import ArchRequest
 from archpatch.arch.gpu import GpuRequest
 from archpatch.builder.asked import Asked
 from archpatch.builder.events import Listener
 from archpatch.builder.requirement import parse_requirement
+from archpatch.builder.source import project_name
 from archpatch.errors import ArchpatchError, KnownBadArch, NoMatchingArch, SetupRefused
 from archpatch.jobs import Order, Terms, Workshop, open_job
+from archpatch.wheelhouse.house import Entry, Wheelhouse
 from archpatch.wheelhouse.plan import Cell, Result, State
+from archpatch.wheelhouse.prune import Keep, PruneRules, Surplus, surplus
 from archpatch.wheelhouse.record import Record, record_path
 
 if TYPE_CHECKING:
     from archpatch.making import Draft
-    from archpatch.wheelhouse.house import Entry
 
-__all__ = ["Built", "build", "order_for", "refresh", "survey"]
+__all__ = ["Built", "build", "order_for", "prune", "refresh", "survey"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,13 +105,33 @@ def refresh(cells: Iterable[Cell], terms: Terms, *, workshop: Workshop, listener
         yield replace(result, seconds=time.monotonic() - started)
 
 
+def prune(rules: PruneRules, results: Iterable[Result], terms: Terms, *, dry_run: bool = False) -> tuple[Surplus, ...]:
+    """Take out of the wheelhouse what `rules` say, and return it; `dry_run` only returns it.
+
+    What the results of the whole plan name stays, and every wheel of a package that has a cell without a wheel: which
+    one that cell needs is not known.
+    """
+    wheels, packages = set[Path](), set[str]()
+    for result in results:
+        if result.entry is not None:
+            wheels.add(result.entry.wheel)
+        else:
+            packages.add(canonicalize_name(project_name(parse_requirement(result.cell.requirement))))
+    keep = Keep(wheels=frozenset(wheels), packages=frozenset(packages))
+    house = Wheelhouse(terms.wheelhouse)
+    found = surplus(house.entries(), rules, keep, now=datetime.now(timezone.utc))
+    for item in () if dry_run else found:
+        house.remove(item.entry)
+    return found
+
+
 def order_for(cell: Cell, terms: Terms) -> Order:
     """Return the order to build a cell. Raises `UsageError` where its text cannot be read."""
     request = ArchRequest.parse(cell.arch or "") if cell.gpu is None else GpuRequest.of(cell.gpu)
     return Order(
         requirement=parse_requirement(cell.requirement),
         asked=Asked(request=request, source="config"),
-        python=cell.python,
+        python=cell.interpreter,
         terms=terms,
     )
 

@@ -64,15 +64,16 @@ class Bench:
         return check(self.interpreter, self.toolkit_or_error, self.host, needs)
 
     def inputs(self, recipe: Recipe) -> dict[str, str]:
-        """Return what of this bench decides the bytes of a wheel, by name."""
-        torch, toolkit, compiler = self.torch, self.toolkit, self.host.compiler
+        """Return what of this bench decides the bytes of a wheel, by name; a toolkit that is not there is `none`."""
+        torch, compiler = self.torch, self.host.compiler
+        toolkit = None if isinstance(self.toolkit_or_error, ToolchainError) else self.toolkit_or_error
         variables = decisive_variables({**self.environ, **dict(recipe.environment)}, recipe)
         return {
             "torch": torch.version,
             "cuda": str(torch.cuda),
             "cxx11-abi": str(torch.cxx11_abi),
-            "nvcc": str(toolkit.version),
-            "nvcc-profile": _digest(toolkit.root / "bin" / "nvcc.profile"),
+            "nvcc": str(toolkit.version) if toolkit else "none",
+            "nvcc-profile": _digest(toolkit.root / "bin" / "nvcc.profile") if toolkit else "none",
             "host-compiler": f"{compiler.kind} {compiler.version}" if compiler else "none",
             "glibc": "".join(platform.libc_ver()),
             "python": self.interpreter.abi_tag,

@@ -82,7 +82,7 @@ def find_python(text: str | None) -> Path | None:
 def named_torch(text: str) -> TorchFacts:
     """Return what is known of a torch that is not installed: `2.14.1+cu130`, as its own wheels are called.
 
-    They have had the new C++ ABI since 2.7 (PyTorch 2.6 release blog). Raises `UsageError` where the text tells no CUDA.
+    They have had the new C++ ABI since 2.7 (PyTorch 2.6 release blog). Raises `UsageError` where none is told.
     """
     match = _NAMED_TORCH.fullmatch(text)
     if match is None:

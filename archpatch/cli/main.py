@@ -26,7 +26,10 @@ _COMMANDS = {
     "patch": "archpatch.cli.patch",
     "build": "archpatch.cli.build",
     "inspect": "archpatch.cli.inspect",
+    "plan": "archpatch.cli.plan",
+    "refresh": "archpatch.cli.refresh",
     "wheelhouse": "archpatch.cli.wheelhouse",
+    "key": "archpatch.cli.key",
     "doctor": "archpatch.cli.doctor",
 }
 

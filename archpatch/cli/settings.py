@@ -10,10 +10,10 @@ import click
 from click.core import ParameterSource
 
 if TYPE_CHECKING:
-    from archpatch.config import Config
+    from archpatch.config import Config, PlanTable
     from archpatch.recipes.recipe import RecipeOverride
 
-__all__ = ["Settings", "origin"]
+__all__ = ["Settings", "origin", "plan_of"]
 
 
 class Settings:
@@ -60,3 +60,18 @@ def origin(ctx: click.Context, option: str, settings: Settings) -> str:
     if source is ParameterSource.DEFAULT_MAP:
         return str(settings.config.path)
     return "default"
+
+
+def plan_of(ctx: click.Context) -> PlanTable:
+    """Return the project's plan. Raises `ConfigError` where there is none."""
+    from archpatch.errors import ConfigError
+
+    settings: Settings = ctx.obj
+    plan = settings.config.plan
+    if plan is None:
+        where = settings.config.path or "no pyproject.toml from here upwards"
+        raise ConfigError(
+            f"{where} has a [tool.archpatch.plan] table" if settings.config.path is None else f"{where}: no plan table",
+            remedy='Write one: [tool.archpatch.plan] with packages = ["NAME==VERSION"] and gpu = ["h200"].',
+        )
+    return plan

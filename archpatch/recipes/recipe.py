@@ -82,6 +82,9 @@ class GitLocation:
     url: str
     tag: str
 
+    def __str__(self) -> str:
+        return f"{self.url}@{self.tag}"
+
     def tag_for(self, version: str) -> str:
         """Return the tag of the release `version`."""
         return self.tag.replace(_VERSION_FIELD, version)

@@ -14,7 +14,6 @@ from html import escape
 from pathlib import Path
 from urllib.parse import quote, unquote
 
-from filelock import FileLock, Timeout
 from packaging.specifiers import SpecifierSet
 from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
 from packaging.version import Version
@@ -175,6 +174,8 @@ class Wheelhouse:
     @contextlib.contextmanager
     def lock(self, name: str, *, waiting: Callable[[], None] = lambda: None) -> Iterator[None]:
         """Hold the lock `name`; the system frees it when the holder dies. `waiting` is called if another has it."""
+        from filelock import FileLock, Timeout  # noqa: PLC0415 - reading needs no lock
+
         folder = self.root / HIDDEN / "locks"
         with disk_errors(self.root):
             folder.mkdir(parents=True, exist_ok=True)
@@ -264,6 +265,19 @@ class Wheelhouse:
                     other.unlink()
         return link
 
+    def remove(self, entry: Entry) -> None:
+        """Take a wheel out: its links first, then the wheel, which ends its publication, then its record."""
+        with self.lock("publish"), disk_errors(entry.wheel):
+            for gpu in self.gpus():
+                for link in self.links(gpu):
+                    if link.is_symlink() and link.resolve() == entry.wheel.resolve():
+                        link.unlink()
+                for index in sorted((self.root / "gpu" / gpu).glob("*/index.html")):
+                    _take_out_of_index(index, entry.wheel.name)
+            entry.wheel.unlink(missing_ok=True)
+            record_path(entry.wheel).unlink(missing_ok=True)
+            sync_folder(entry.wheel.parent)
+
     def _memo(self, key: str) -> Path:
         return self.root / HIDDEN / "memo" / f"{key}.json"
 
@@ -289,6 +303,13 @@ def _place_in_index(index: Path, target: Path) -> Path:
     kept = [old for old in lines if not (_href(old) and _same_slot(_href(old), target.name))]
     write_text(index, "\n".join([*kept, line]) + "\n")
     return index
+
+
+def _take_out_of_index(index: Path, name: str) -> None:
+    lines = index.read_text(encoding="utf-8").splitlines()
+    kept = [line for line in lines if _href(line) != name]
+    if kept != lines:
+        write_text(index, "\n".join(kept) + "\n")
 
 
 def _href(line: str) -> str:

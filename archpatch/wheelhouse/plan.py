@@ -6,10 +6,14 @@ import re
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from archpatch.arch.arch import ArchRequest
-from archpatch.wheelhouse.house import Entry
+from archpatch.wheelhouse.layout import code_tags
+
+if TYPE_CHECKING:
+    # Settings are read by every command, and a plan is part of them; the house takes its time to import.
+    from archpatch.wheelhouse.house import Entry
 
 __all__ = ["Cell", "Result", "State"]
 
@@ -29,8 +33,8 @@ class State(str, Enum):
 class Cell:
     """One package for one arch list or one GPU type and one interpreter: plain text, so that it can be sent anywhere.
 
-    `package` is as the plan has it, `requirement` the same with a path made absolute. Exactly one of `arch` and `gpu`
-    is set; `python` None stands for the interpreter that archpatch runs in.
+    `package` and `python` are as the plan has them, `requirement` and `interpreter` the same with paths made absolute.
+    Exactly one of `arch` and `gpu` is set; without an interpreter it is the one that archpatch runs in.
     """
 
     package: str
@@ -38,6 +42,7 @@ class Cell:
     arch: str | None = None
     gpu: str | None = None
     python: str | None = None
+    interpreter: str | None = None
 
     @property
     def id(self) -> str:
@@ -50,8 +55,7 @@ class Cell:
         """What it is for in short: `h200`, `sm80-sm90-ptx90`."""
         if self.gpu is not None:
             return self.gpu
-        codes = ArchRequest.parse(self.arch or "").device_code
-        return "-".join(code.tag for code in sorted(codes, key=lambda code: (code.ptx, code.arch)))
+        return code_tags(ArchRequest.parse(self.arch or "").device_code)
 
     def to_json(self) -> dict[str, str | None]:
         """Return the cell as JSON has it; null where nothing is set."""
