@@ -100,8 +100,7 @@ def refresh(cells: Iterable[Cell], terms: Terms, *, workshop: Workshop, listener
             listener.warn(f"{cell.id}: {error}")
             result = _failure(cell, error)
         else:
-            state, reason = (State.HIT, "was there") if built.hit else (State.BUILT, "is built")
-            result = Result(cell=cell, state=state, reason=reason, entry=built.entry, log=built.log)
+            result = _served(cell, built.entry, State.HIT if built.hit else State.BUILT, log=built.log)
         yield replace(result, seconds=time.monotonic() - started)
 
 
@@ -146,8 +145,21 @@ def _look_at(cell: Cell, terms: Terms, workshop: Workshop, listener: Listener) -
         with draft(job, log, listener) as drawn:
             entry = drawn.find()
             if entry is None:
-                return Result(cell=cell, state=State.BUILD, reason=_why(drawn), log=log)
-    return Result(cell=cell, state=State.HIT, reason=f"{entry.record.created}, {entry.wheel.name}", entry=entry)
+                return Result(cell=cell, state=State.BUILD, reason=_why(drawn), fingerprint=drawn.fingerprint, log=log)
+    return _served(cell, entry, State.HIT)
+
+
+def _served(cell: Cell, entry: Entry, state: State, *, log: Path | None = None) -> Result:
+    """Return the result of a cell that a wheel serves."""
+    verb = "filed" if state is State.HIT else "built"
+    return Result(
+        cell=cell,
+        state=state,
+        reason=f"{verb} {entry.record.created}",
+        fingerprint=entry.record.fingerprint,
+        entry=entry,
+        log=log,
+    )
 
 
 def _why(drawn: Draft) -> str:

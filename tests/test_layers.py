@@ -24,6 +24,7 @@ LEVELS = {
     "kernel_cache": 3,
     "config": 4,
     "jobs": 4,
+    "keys": 5,
     "making": 5,
     "pipeline": 6,
     "nox": 7,
@@ -145,7 +146,7 @@ def test_archpatch_keeps_its_layers() -> None:
 def write_tree(root: Path, sources: dict[str, str]) -> Path:
     """Write a package with every unit, empty except for `sources`."""
     package = root / "house"
-    modules = {"errors", "config", "jobs", "making", "pipeline", "nox", "__init__", "__main__"}
+    modules = {"errors", "config", "jobs", "keys", "making", "pipeline", "nox", "__init__", "__main__"}
     for unit in LEVELS:
         path = package / (f"{unit}.py" if unit in modules else f"{unit}/__init__.py")
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -48,7 +48,7 @@ class Cell:
     def id(self) -> str:
         """The name of the cell: the same on every machine, and good for a CI's job or artifact name."""
         parts = filter(None, (self.package, self.target, self.python))
-        return "@".join(re.sub(r"[^A-Za-z0-9._+=-]+", "-", part).strip("-") for part in parts)
+        return "@".join(re.sub(r"[^A-Za-z0-9._+=-]+", "-", part).strip(".-") for part in parts)
 
     @property
     def target(self) -> str:
@@ -64,11 +64,12 @@ class Cell:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """What a cell came to, why in words, the wheel that serves it, the build's log, and seconds taken."""
+    """What a cell came to and why in words; fingerprint and wheel as far as there are any; seconds taken."""
 
     cell: Cell
     state: State
     reason: str
+    fingerprint: str | None = None
     entry: Entry | None = None
     log: Path | None = None
     seconds: float = 0.0
@@ -79,6 +80,7 @@ class Result:
             **self.cell.to_json(),
             "state": self.state.value,
             "reason": self.reason,
+            "fingerprint": self.fingerprint,
             "wheel": None if self.entry is None else str(self.entry.wheel),
             "device_code": [] if self.entry is None else list(self.entry.record.device_code),
             "size": None if self.entry is None else self.entry.record.size,
