@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
@@ -44,12 +45,13 @@ class Record:
     archpatch: str
 
     def to_json(self) -> str:
-        """Return the record as it is written."""
-        return json.dumps({"schema": SCHEMA, **asdict(self)}, indent=2, sort_keys=False, ensure_ascii=False) + "\n"
+        """Return the record as it is written, sealed: an edit shows."""
+        content = {"schema": SCHEMA, **asdict(self)}
+        return json.dumps({**content, _SEAL: _seal(content)}, indent=2, ensure_ascii=False) + "\n"
 
     @classmethod
     def read(cls, path: Path) -> Record:
-        """Read the record at `path`. Raises `WheelhouseDamaged` where it is missing, torn or of another schema."""
+        """Read the record at `path`. Raises `WheelhouseDamaged` unless it is there as it was written."""
         try:
             data = json.loads(path.read_text(encoding="utf-8"))
         except FileNotFoundError:
@@ -57,8 +59,11 @@ class Record:
         except (OSError, ValueError) as error:
             raise WheelhouseDamaged(f"{path} cannot be read: {error}", remedy=_REMEDY) from None
         names = {field.name for field in fields(cls)}
-        if not isinstance(data, dict) or data.pop("schema", None) != SCHEMA or data.keys() != names:
+        if not isinstance(data, dict) or data.get("schema") != SCHEMA or data.keys() != {*names, "schema", _SEAL}:
             raise WheelhouseDamaged(f"{path} is no record of schema {SCHEMA}", remedy=_REMEDY)
+        if data.pop(_SEAL) != _seal(data):
+            raise WheelhouseDamaged(f"{path} was edited", remedy=_REMEDY)
+        del data["schema"]
         data["pairs"] = tuple(data["pairs"])
         data["flag_sources"] = tuple(data["flag_sources"])
         data["device_code"] = tuple(data["device_code"])
@@ -66,6 +71,13 @@ class Record:
         return cls(**data)
 
 
+def _seal(content: Mapping[str, Any]) -> str:
+    """Return the SHA-256 of a record's content; it protects from accidents, not from somebody who can write there."""
+    canonical = json.dumps(content, sort_keys=True, ensure_ascii=True, separators=(",", ":"))
+    return hashlib.sha256(canonical.encode("ascii")).hexdigest()
+
+
+_SEAL = "seal"
 _REMEDY = "Build the wheel again, or remove it."
 
 
