@@ -3,8 +3,8 @@
     python tests/gpu/nox_session.py REQUIREMENT MODULE --work FOLDER
 
 `REQUIREMENT` is what the session builds, `MODULE` what it imports afterwards. Needs archpatch, nox and a CUDA build of
-torch in this interpreter; the session's environment sees them, and nothing is fetched. A short table comes last; the
-exit status is 1 if a session failed or the second one compiled.
+torch in this interpreter; the session's environment sees them by PYTHONPATH, and nothing is fetched. A short table
+comes last; the exit status is 1 if a session failed or the second one compiled.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import argparse
 import os
 import subprocess
 import sys
+import sysconfig
 import time
 from pathlib import Path
 
@@ -23,7 +24,7 @@ import nox
 import archpatch.nox
 
 
-@nox.session(venv_backend="venv", venv_params=["--system-site-packages"], reuse_venv=False)
+@nox.session(venv_backend="venv", reuse_venv=False)
 def tests(session):
     wheel = archpatch.nox.build(session, {requirement!r}, gpu="native")
     session.install("--no-deps", "--no-index", "--force-reinstall", wheel)
@@ -33,7 +34,8 @@ def tests(session):
 
 def run(work: Path) -> tuple[float, str]:
     """Run the session, and return its seconds and output; raises where it fails."""
-    path = os.pathsep.join([str(PROJECT), *filter(None, [os.environ.get("PYTHONPATH")])])
+    installed = sysconfig.get_path("purelib")
+    path = os.pathsep.join([str(PROJECT), *filter(None, [os.environ.get("PYTHONPATH")]), installed])
     started = time.monotonic()
     done = subprocess.run(
         [sys.executable, "-m", "nox", "-f", str(work / "noxfile.py")],
