@@ -41,7 +41,9 @@ class Settings:
         # A command takes what it has an option for and passes over the rest.
         values = dict(self.config.values)
         if command == "wheelhouse":
-            return {command: dict.fromkeys(("list", "path", "requirements", "verify"), without_request(values))}
+            return {
+                command: dict.fromkeys(("list", "path", "requirements", "index", "verify"), without_request(values))
+            }
         return {command: values}
 
 

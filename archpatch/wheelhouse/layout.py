@@ -11,10 +11,12 @@ from packaging.version import Version
 
 from archpatch.arch.arch import DeviceCode
 
-__all__ = ["HIDDEN", "Stack", "arch_folder", "code_tags", "gpu_folder", "local_version", "relative_link"]
+__all__ = ["HIDDEN", "INDEX", "Stack", "arch_folder", "code_tags", "gpu_folder", "local_version", "relative_link"]
 
 #: Everything that is no wheel and no record: locks and the memo. Readers skip it.
 HIDDEN = ".archpatch"
+#: The pages of the static index.
+INDEX = "index"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -93,9 +93,5 @@ def _slot(entry: Entry) -> tuple[object, ...]:
 
 
 def _created(entry: Entry) -> datetime:
-    """Return when a wheel was built; a record without a zone means UTC, and one that cannot be read counts as new."""
-    try:
-        created = datetime.fromisoformat(entry.record.created)
-    except ValueError:
-        return datetime.max.replace(tzinfo=timezone.utc)
-    return created if created.tzinfo is not None else created.replace(tzinfo=timezone.utc)
+    """Return when a wheel was built; a record that does not tell counts as new."""
+    return entry.record.created_at or datetime.max.replace(tzinfo=timezone.utc)

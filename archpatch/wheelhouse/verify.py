@@ -6,8 +6,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from archpatch.arch.arch import DeviceCode
-from archpatch.arch.coverage import Verdict, best_for
 from archpatch.arch.gpu import find_gpu
 from archpatch.errors import ArchpatchError, UnknownGpu, WheelhouseDamaged
 from archpatch.storage.fingerprint import fingerprint
@@ -27,7 +25,7 @@ class Fault:
 
 
 def verify(house: Wheelhouse) -> Iterator[Fault]:
-    """Yield what is wrong: a wheel without a record, changed, unlike its record; a link that leads nowhere."""
+    """Yield what is wrong: a wheel without a record, changed, unlike its record; a stray link; a stale page."""
     for wheel in house.wheels():
         problem = _problem(house, wheel)
         if problem is not None:
@@ -37,21 +35,31 @@ def verify(house: Wheelhouse) -> Iterator[Fault]:
             problem = _link_problem(house, gpu, link)
             if problem is not None:
                 yield Fault(link, problem)
+    for page in _stale_pages(house):
+        yield Fault(page, "does not say what the wheelhouse holds: run archpatch wheelhouse index")
+
+
+def _stale_pages(house: Wheelhouse) -> tuple[Path, ...]:
+    """Return the pages that are out of date, looked at again while nobody writes: a change may be under way."""
+    if not house.stale_pages():
+        return ()
+    with house.unchanging():
+        return house.stale_pages()
 
 
 def _link_problem(house: Wheelhouse, gpu: str, link: Path) -> str | None:
     try:
-        record = house.linked(link).record
+        entry = house.linked(link)
         arch = find_gpu(gpu).arch
     except UnknownGpu:
         # A product that only the driver named: its arch is not known here.
         return None
     except ArchpatchError as error:
         return error.message
-    for name, codes in record.extensions.items():
-        if best_for(map(DeviceCode.parse, codes), arch)[1] is Verdict.NO:
-            return f"{gpu} ({arch}) runs nothing of the extension {name}: {', '.join(codes)}"
-    return None
+    name = entry.not_run_by(arch)
+    if name is None:
+        return None
+    return f"{gpu} ({arch}) runs nothing of the extension {name}: {', '.join(entry.record.extensions[name])}"
 
 
 def _problem(house: Wheelhouse, wheel: Path) -> str | None:
