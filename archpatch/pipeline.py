@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -22,10 +20,12 @@ from archpatch.builder.bench import Bench, look
 from archpatch.builder.compiling import compile_wheel
 from archpatch.builder.environment import without_arch_flags
 from archpatch.builder.events import Listener
+from archpatch.builder.logs import new_log
 from archpatch.builder.nets import check_wheel
 from archpatch.builder.planning import Plan, Task, plan
 from archpatch.builder.requirement import GitRequirement, IndexRequirement, Requirement
 from archpatch.builder.source import pin, project_name
+from archpatch.builder.working_folder import working_folder
 from archpatch.errors import FetchFailed, UsageError, WheelhouseConflict
 from archpatch.recipes.recipe import (
     Recipe,
@@ -36,8 +36,7 @@ from archpatch.recipes.recipe import (
     known_bad_for,
 )
 from archpatch.rewrite.outcome import REWRITE_GENERATION
-from archpatch.storage.atomic import disk_errors, sha256_of
-from archpatch.storage.cache_folder import cache_folder
+from archpatch.storage.atomic import sha256_of
 from archpatch.storage.fingerprint import fingerprint
 from archpatch.wheelhouse.house import Entry, Wheelhouse
 from archpatch.wheelhouse.layout import Stack, local_version
@@ -96,7 +95,7 @@ def build(order: Order, *, environ: Mapping[str, str], listener: Listener) -> Bu
     entry, log = job.recall(), None
     hit = entry is not None
     if entry is None:
-        log = _new_log(job.task.recipe.name)
+        log = new_log(job.task.recipe.name)
         entry, hit = _make(job, log)
     links = tuple(job.house.offer(entry, gpu.name, job.stack) for gpu in job.gpus)
     seconds = time.monotonic() - started
@@ -105,15 +104,15 @@ def build(order: Order, *, environ: Mapping[str, str], listener: Listener) -> Bu
 
 def _make(job: _Job, log: Path) -> tuple[Entry, bool]:
     """Plan the build; then take the wheel that another request led to, or compile it. Return whether it was there."""
-    with tempfile.TemporaryDirectory(prefix="archpatch-build-", ignore_cleanup_errors=True) as scratch:
-        planned = plan(job.task, Path(scratch), log)
+    with working_folder() as scratch:
+        planned = plan(job.task, scratch, log)
         inputs = job.inputs(planned.name, planned.source.version or planned.captured.version or "0") | planned.inputs()
         with job.house.lock(fingerprint(inputs), waiting=lambda: job.task.listener.stage(_WAITING)):
             entry = job.house.find(fingerprint(inputs))
             hit = entry is not None
             if entry is None:
                 job.warn_of_replaced(planned, inputs)
-                entry = _compile(job, planned, Path(scratch, "wheel"), inputs)
+                entry = _compile(job, planned, scratch / "wheel", inputs)
     job.remember(entry, planned.variables_read)
     return entry, hit
 
@@ -264,17 +263,6 @@ def _pinned(order: Order, house: Wheelhouse, bench: Bench, stack: Stack) -> Requ
 
 
 _WAITING = "another process builds this wheel: waiting for it"
-
-
-def _new_log(name: str) -> Path:
-    """Return a new file for all that a build prints; old ones are left to the user."""
-    folder = cache_folder() / "logs"
-    now = datetime.now(timezone.utc).strftime("%Y%m%dT%H%M%S")
-    with disk_errors(folder):
-        folder.mkdir(parents=True, exist_ok=True)
-        handle, path = tempfile.mkstemp(prefix=f"{canonicalize_name(name)}-{now}-", suffix=".log", dir=folder)
-        os.close(handle)
-    return Path(path)
 
 
 def _record(
