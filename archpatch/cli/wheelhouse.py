@@ -123,7 +123,7 @@ def verify(wheelhouse: Path, as_json: bool) -> int:
         raise MissingFile(
             f"{wheelhouse} is no wheelhouse", remedy="Name the folder that archpatch build filed wheels in."
         )
-    faults = tuple(find_faults(house))
+    faults = find_faults(house)
     if as_json:
         content = [{"path": str(fault.path), "problem": fault.problem} for fault in faults]
         print_json("wheelhouse-verify", {"checked": sum(1 for _ in house.wheels()), "faults": content})
