@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from pathlib import Path
@@ -92,11 +93,14 @@ def build(order: Order, *, environ: Mapping[str, str], listener: Listener) -> Bu
     """
     started = time.monotonic()
     job = _open(order, environ, listener)
-    entry, log = job.recall(), None
-    hit = entry is not None
+    entry, hit, log = job.recall(), True, None
     if entry is None:
-        log = new_log(job.task.recipe.name)
-        entry, hit = _make(job, log)
+        with job.alone():
+            # Whoever had to wait is answered by what the other process came to.
+            entry = job.recall()
+            if entry is None:
+                log = new_log(job.task.recipe.name)
+                entry, hit = _make(job, log)
     links = tuple(job.house.offer(entry, gpu.name, job.stack) for gpu in job.gpus)
     seconds = time.monotonic() - started
     return Built(wheel=entry.wheel, record=entry.record, hit=hit, links=links, log=log, seconds=seconds)
@@ -107,7 +111,7 @@ def _make(job: _Job, log: Path) -> tuple[Entry, bool]:
     with working_folder() as scratch:
         planned = plan(job.task, scratch, log)
         inputs = job.inputs(planned.name, planned.source.version or planned.captured.version or "0") | planned.inputs()
-        with job.house.lock(fingerprint(inputs), waiting=lambda: job.task.listener.stage(_WAITING)):
+        with job.lock(fingerprint(inputs)):
             entry = job.house.find(fingerprint(inputs))
             hit = entry is not None
             if entry is None:
@@ -174,6 +178,15 @@ class _Job:
         environ = {**self.bench.environ, **dict(self.task.recipe.environment)}
         return None if key is None else self.house.recall(key, environ)
 
+    def lock(self, name: str) -> AbstractContextManager[None]:
+        """Hold a lock of the wheelhouse, and say so where another process has it."""
+        return self.house.lock(name, waiting=lambda: self.task.listener.stage(_WAITING))
+
+    def alone(self) -> AbstractContextManager[None]:
+        """Hold off others with the same request: one of them runs `setup.py`, not each."""
+        key = self._memo_key()
+        return nullcontext() if key is None else self.lock(key)
+
     def remember(self, entry: Entry, variables: Mapping[str, str | None]) -> None:
         """Note which wheel this request led to, and the variables that its `setup.py` read."""
         key = self._memo_key()
@@ -202,7 +215,8 @@ class _Job:
             if any(entry.record.inputs.get(name) != inputs[name] for name in ("python", "platform", "local-version")):
                 continue
             why = self.house.difference(entry.wheel, inputs)
-            if not self.order.replace:
+            # With the same fingerprint it is not intact, or it would have been taken: there is nothing to keep.
+            if not self.order.replace and entry.record.fingerprint != fingerprint(inputs):
                 raise WheelhouseConflict(
                     f"{entry.wheel.name} is already published: {why}",
                     remedy="Leave out --no-replace, or choose another --wheelhouse.",
