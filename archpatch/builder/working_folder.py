@@ -17,7 +17,7 @@ from pathlib import Path
 
 from archpatch.builder.processes import end_workers
 
-__all__ = ["working_folder"]
+__all__ = ["is_working_folder", "working_folder"]
 
 _PREFIX = "archpatch-work-"
 
@@ -36,6 +36,11 @@ def working_folder(parent: Path | None = None) -> Iterator[Path]:
     finally:
         shutil.rmtree(folder, ignore_errors=True)
         os.close(lock)
+
+
+def is_working_folder(path: Path) -> bool:
+    """Tell by its name whether `path` is, or was, such a folder."""
+    return path.name.startswith(_PREFIX)
 
 
 def _make(parent: Path) -> tuple[Path, int]:
