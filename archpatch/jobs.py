@@ -7,6 +7,7 @@ has to be asked for at the index.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from archpatch.arch.selection import Policy, Request
 from archpatch.builder.asked import Asked
 from archpatch.builder.bench import Bench, look
 from archpatch.builder.environment import without_arch_flags
+from archpatch.builder.events import Listener
 from archpatch.builder.interpreter import TorchFacts, find_python
 from archpatch.builder.requirement import GitRequirement, IndexRequirement, Requirement
 from archpatch.builder.source import pin, project_name
@@ -37,6 +39,8 @@ from archpatch.wheelhouse.house import Entry, Wheelhouse
 from archpatch.wheelhouse.layout import Stack, code_tags
 
 __all__ = ["Job", "Order", "Terms", "Workshop", "open_job"]
+
+_WAITING = "another process builds this wheel: waiting for it"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,6 +158,15 @@ class Job:
         key = self._memo_key()
         environ = {**self.bench.environ, **dict(self.recipe.environment)}
         return None if key is None else self.house.recall(key, environ)
+
+    def lock(self, name: str, listener: Listener) -> AbstractContextManager[None]:
+        """Hold a lock of the wheelhouse, and say so where another process has it."""
+        return self.house.lock(name, waiting=lambda: listener.stage(_WAITING))
+
+    def alone(self, listener: Listener) -> AbstractContextManager[None]:
+        """Hold off others with the same request: one of them runs `setup.py`, not each."""
+        key = self._memo_key()
+        return nullcontext() if key is None else self.lock(key, listener)
 
     def remember(self, entry: Entry, variables: Mapping[str, str | None]) -> None:
         """Note which wheel this request led to, and the variables that its `setup.py` read."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -11,7 +9,6 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 
-from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 from archpatch import __version__
@@ -19,10 +16,10 @@ from archpatch.builder.compiling import compile_wheel
 from archpatch.builder.events import Listener
 from archpatch.builder.nets import check_wheel
 from archpatch.builder.planning import Plan, Task, plan
+from archpatch.builder.working_folder import working_folder
 from archpatch.errors import WheelhouseConflict
 from archpatch.jobs import Job
-from archpatch.storage.atomic import disk_errors, sha256_of
-from archpatch.storage.cache_folder import cache_folder
+from archpatch.storage.atomic import sha256_of
 from archpatch.storage.fingerprint import fingerprint
 from archpatch.wheelhouse.house import Entry
 from archpatch.wheelhouse.layout import local_version
@@ -30,9 +27,7 @@ from archpatch.wheelhouse.record import Record
 from archpatch.wheels.inspection import Inspection, inspect_path
 from archpatch.wheels.metadata import read_metadata, relabel
 
-__all__ = ["Draft", "draft", "make", "new_log"]
-
-_WAITING = "another process builds this wheel: waiting for it"
+__all__ = ["Draft", "draft", "make"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,19 +77,16 @@ def draft(job: Job, log: Path, listener: Listener) -> Iterator[Draft]:
         offline=job.order.terms.offline,
         leave_out=(job.house.root,),
     )
-    with tempfile.TemporaryDirectory(prefix="archpatch-build-", ignore_cleanup_errors=True) as scratch:
-        planned = plan(task, Path(scratch), log)
+    with working_folder() as scratch:
+        planned = plan(task, scratch, log)
         version = planned.source.version or planned.captured.version or "0"
         inputs = job.inputs(planned.name, version) | planned.inputs()
-        yield Draft(job=job, planned=planned, inputs=inputs, scratch=Path(scratch), listener=listener)
+        yield Draft(job=job, planned=planned, inputs=inputs, scratch=scratch, listener=listener)
 
 
 def make(job: Job, log: Path, listener: Listener) -> tuple[Entry, bool]:
     """Take the wheel that another request led to, or compile it, and return it and whether it was there."""
-    with (
-        draft(job, log, listener) as drawn,
-        job.house.lock(drawn.fingerprint, waiting=lambda: listener.stage(_WAITING)),
-    ):
+    with draft(job, log, listener) as drawn, job.lock(drawn.fingerprint, listener):
         entry = drawn.find()
         if entry is not None:
             return entry, True
@@ -104,21 +96,11 @@ def make(job: Job, log: Path, listener: Listener) -> tuple[Entry, bool]:
         return entry, False
 
 
-def new_log(name: str) -> Path:
-    """Return a new file for all that a build prints; old ones are left to the user."""
-    folder = cache_folder() / "logs"
-    now = datetime.now(timezone.utc).strftime("%Y%m%dT%H%M%S")
-    with disk_errors(folder):
-        folder.mkdir(parents=True, exist_ok=True)
-        handle, path = tempfile.mkstemp(prefix=f"{canonicalize_name(name)}-{now}-", suffix=".log", dir=folder)
-        os.close(handle)
-    return Path(path)
-
-
 def _announce_replaced(drawn: Draft) -> None:
     """Say that a wheel of the same name will be replaced, and why; raises before the compile if it may not be."""
     for entry, why in drawn.replaced():
-        if not drawn.job.order.terms.replace:
+        # With the same fingerprint it is not intact, or it would have been taken: there is nothing to keep.
+        if not drawn.job.order.terms.replace and entry.record.fingerprint != drawn.fingerprint:
             raise WheelhouseConflict(
                 f"{entry.wheel.name} is already published: {why}",
                 remedy="Leave out --no-replace, or choose another --wheelhouse.",

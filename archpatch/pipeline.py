@@ -15,6 +15,7 @@ from archpatch.arch.arch import ArchRequest
 from archpatch.arch.gpu import GpuRequest
 from archpatch.builder.asked import Asked
 from archpatch.builder.events import Listener
+from archpatch.builder.logs import new_log
 from archpatch.builder.requirement import parse_requirement
 from archpatch.builder.source import project_name
 from archpatch.errors import ArchpatchError, KnownBadArch, NoMatchingArch, SetupRefused
@@ -63,14 +64,17 @@ def build(order: Order, *, workshop: Workshop, listener: Listener) -> Built:
     """
     started = time.monotonic()
     job = open_job(order, workshop)
-    entry, log = job.recall(), None
-    hit = entry is not None
+    entry, hit, log = job.recall(), True, None
     if entry is None:
         # libcst and all that compiles takes 0.3 s to import, twice as long as a hit.
-        from archpatch.making import make, new_log  # noqa: PLC0415
+        from archpatch.making import make  # noqa: PLC0415
 
-        log = new_log(job.recipe.name)
-        entry, hit = make(job, log, listener)
+        with job.alone(listener):
+            # Whoever had to wait is answered by what the other process came to.
+            entry = job.recall()
+            if entry is None:
+                log = new_log(job.recipe.name)
+                entry, hit = make(job, log, listener)
     links = tuple(job.house.offer(entry, gpu.name, job.stack) for gpu in job.gpus)
     return Built(entry=entry, hit=hit, links=links, log=log, seconds=time.monotonic() - started)
 
@@ -139,7 +143,7 @@ def _look_at(cell: Cell, terms: Terms, workshop: Workshop, listener: Listener) -
     job = open_job(order_for(cell, terms), workshop)
     entry = job.recall()
     if entry is None:
-        from archpatch.making import draft, new_log  # noqa: PLC0415 - as in `build`
+        from archpatch.making import draft  # noqa: PLC0415 - as in `build`
 
         log = new_log(job.recipe.name)
         with draft(job, log, listener) as drawn:

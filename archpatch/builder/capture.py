@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Any
 from archpatch.arch.arch import DeviceCode, Pair
 from archpatch.arch.gencode import parse_flags
 from archpatch.builder.processes import run_logged
+from archpatch.builder.working_folder import working_folder
 from archpatch.builder.workplace import Workplace
 from archpatch.errors import (
     ArchpatchError,
@@ -115,8 +115,8 @@ def capture(workplace: Workplace) -> Capture:
     Raises `ToolchainError` for a missing build requirement, `NoSources` where files that `setup.py` names are not
     there, and `CaptureFailed` for whatever else `setup.py` does wrong.
     """
-    with tempfile.TemporaryDirectory(prefix="archpatch-") as folder:
-        result = Path(folder, "capture.json")
+    with working_folder() as folder:
+        result = folder / "capture.json"
         status = run_logged(
             [str(workplace.python), str(_DRIVER), str(result), _backend_style(workplace.tree)],
             cwd=workplace.tree,

@@ -14,7 +14,7 @@ from typing import IO
 
 from archpatch.builder.commands import open_session
 
-__all__ = ["Watcher", "run_logged", "session_commands"]
+__all__ = ["Watcher", "end_workers", "run_logged", "session_commands"]
 
 _TICK = 0.5
 _GRACE = 5.0
@@ -82,6 +82,17 @@ def end_session(session: int) -> None:
         deadline = time.monotonic() + _GRACE
         while time.monotonic() < deadline and any(_session_members(session)):
             time.sleep(0.02)
+
+
+def end_workers(folder: Path) -> None:
+    """End at once every process whose `TMPDIR` lies in `folder`, as that of all that a build starts does."""
+    inside = b"TMPDIR=" + os.fsencode(f"{folder}/")
+    for entry in os.scandir("/proc"):
+        if entry.name.isdecimal():
+            with contextlib.suppress(OSError):
+                variables = Path(entry.path, "environ").read_bytes().split(b"\0")
+                if any(variable.startswith(inside) for variable in variables):
+                    os.kill(int(entry.name), signal.SIGKILL)
 
 
 def session_commands(session: int) -> Iterator[list[str]]:

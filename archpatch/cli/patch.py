@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -68,6 +67,7 @@ def command(
 def _file(target: str, *, writes: bool, options: dict[str, Any]) -> Iterator[Path]:
     """Yield the file to rewrite; a package is fetched into the output folder, or into a passing one."""
     from archpatch.builder.patching import setup_file
+    from archpatch.builder.working_folder import working_folder
     from archpatch.errors import UsageError
 
     output: Path | None = options["output"]
@@ -79,8 +79,8 @@ def _file(target: str, *, writes: bool, options: dict[str, Any]) -> Iterator[Pat
         return
     if output is None and writes:
         raise UsageError(f"{target} is no file or folder here", remedy="To fetch a package, name its folder with -o.")
-    with tempfile.TemporaryDirectory(prefix="archpatch-patch-") as passing:
-        folder = Path(passing, "source") if output is None else output
+    with working_folder() as passing:
+        folder = passing / "source" if output is None else output
         file = _fetched(target, folder, options)
         try:
             yield file

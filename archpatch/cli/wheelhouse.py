@@ -126,7 +126,7 @@ def verify(wheelhouse: Path, as_json: bool) -> int:
     from archpatch.wheelhouse.verify import verify as find_faults
 
     house = _house(wheelhouse)
-    faults = tuple(find_faults(house))
+    faults = find_faults(house)
     if as_json:
         content = [{"path": str(fault.path), "problem": fault.problem} for fault in faults]
         print_json("wheelhouse-verify", {"checked": sum(1 for _ in house.wheels()), "faults": content})

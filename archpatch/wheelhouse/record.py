@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from archpatch.errors import WheelhouseDamaged
+from archpatch.storage.sealed import seal, unseal
 
 __all__ = ["SCHEMA", "Record", "record_path"]
 
@@ -55,25 +55,24 @@ class Record:
         return created if created.tzinfo is not None else created.replace(tzinfo=timezone.utc)
 
     def to_json(self) -> str:
-        """Return the record as it is written, sealed: an edit shows."""
-        content = {"schema": SCHEMA, **asdict(self)}
-        return json.dumps({**content, _SEAL: _seal(content)}, indent=2, ensure_ascii=False) + "\n"
+        """Return the record as it is written: sealed."""
+        return json.dumps(seal({"schema": SCHEMA, **asdict(self)}), indent=2, ensure_ascii=False) + "\n"
 
     @classmethod
     def read(cls, path: Path) -> Record:
-        """Read the record at `path`. Raises `WheelhouseDamaged` unless it is there as it was written."""
+        """Read the record at `path`.
+
+        Raises `WheelhouseDamaged` where it is missing, torn, edited or of another schema.
+        """
         try:
-            data = json.loads(path.read_text(encoding="utf-8"))
+            data = unseal(path.read_text(encoding="utf-8"))
         except FileNotFoundError:
             raise WheelhouseDamaged(f"{path} is missing", remedy=_REMEDY) from None
         except (OSError, ValueError) as error:
             raise WheelhouseDamaged(f"{path} cannot be read: {error}", remedy=_REMEDY) from None
         names = {field.name for field in fields(cls)}
-        if not isinstance(data, dict) or data.get("schema") != SCHEMA or data.keys() != {*names, "schema", _SEAL}:
+        if data.pop("schema", None) != SCHEMA or data.keys() != names:
             raise WheelhouseDamaged(f"{path} is no record of schema {SCHEMA}", remedy=_REMEDY)
-        if data.pop(_SEAL) != _seal(data):
-            raise WheelhouseDamaged(f"{path} was edited", remedy=_REMEDY)
-        del data["schema"]
         data["pairs"] = tuple(data["pairs"])
         data["flag_sources"] = tuple(data["flag_sources"])
         data["device_code"] = tuple(data["device_code"])
@@ -81,13 +80,6 @@ class Record:
         return cls(**data)
 
 
-def _seal(content: Mapping[str, Any]) -> str:
-    """Return the SHA-256 of a record's content; it protects from accidents, not from somebody who can write there."""
-    canonical = json.dumps(content, sort_keys=True, ensure_ascii=True, separators=(",", ":"))
-    return hashlib.sha256(canonical.encode("ascii")).hexdigest()
-
-
-_SEAL = "seal"
 _REMEDY = "Build the wheel again, or remove it."
 
 

@@ -1,9 +1,10 @@
-"""Check a wheelhouse: every wheel against its record and itself, every link."""
+"""Check a wheelhouse: every wheel against its record and itself, every link, the memo."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from archpatch.arch.gpu import find_gpu
@@ -24,27 +25,38 @@ class Fault:
     problem: str
 
 
-def verify(house: Wheelhouse) -> Iterator[Fault]:
-    """Yield what is wrong: a wheel without a record, changed, unlike its record; a stray link; a stale page."""
-    for wheel in house.wheels():
-        problem = _problem(house, wheel)
-        if problem is not None:
-            yield Fault(wheel, problem)
-    for gpu in house.gpus():
-        for link in house.links(gpu):
-            problem = _link_problem(house, gpu, link)
-            if problem is not None:
-                yield Fault(link, problem)
-    for page in _stale_pages(house):
-        yield Fault(page, "does not say what the wheelhouse holds: run archpatch wheelhouse index")
+def verify(house: Wheelhouse) -> tuple[Fault, ...]:
+    """Return what is wrong: a wheel without a record, or unlike it; a link that leads nowhere; a memo; a stale page.
 
-
-def _stale_pages(house: Wheelhouse) -> tuple[Path, ...]:
-    """Return the pages that are out of date, looked at again while nobody writes: a change may be under way."""
-    if not house.stale_pages():
+    What looks wrong is looked at again while nobody writes: it may just have been replaced.
+    """
+    suspects = {path for path, look in _looks(house) if look() is not None}
+    if not suspects:
         return ()
     with house.unchanging():
-        return house.stale_pages()
+        seen = [(path, look()) for path, look in _looks(house) if path in suspects]
+    return tuple(Fault(path, problem) for path, problem in seen if problem is not None)
+
+
+def _looks(house: Wheelhouse) -> Iterator[tuple[Path, Callable[[], str | None]]]:
+    """Yield each thing to check and how."""
+    for wheel in house.wheels():
+        yield wheel, partial(_problem, house, wheel)
+    for gpu in house.gpus():
+        for link in house.links(gpu):
+            yield link, partial(_link_problem, house, gpu, link)
+    for memo in house.memos():
+        yield memo, partial(_memo_problem, house, memo)
+    for page in house.stale_pages():
+        yield page, lambda: "does not say what the wheelhouse holds: run archpatch wheelhouse index"
+
+
+def _memo_problem(house: Wheelhouse, memo: Path) -> str | None:
+    try:
+        house.note(memo)
+    except WheelhouseDamaged as error:
+        return error.message
+    return None
 
 
 def _link_problem(house: Wheelhouse, gpu: str, link: Path) -> str | None:

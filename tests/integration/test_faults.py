@@ -173,7 +173,7 @@ def test_an_interrupted_compile_leaves_no_process_and_no_wheel(
     )
     try:
         deadline = time.monotonic() + 120
-        while not compilers(archpatch.folder):
+        while not archpatch.compilers():
             assert process.poll() is None, process.communicate()
             assert time.monotonic() < deadline
             time.sleep(0.1)
@@ -183,20 +183,5 @@ def test_an_interrupted_compile_leaves_no_process_and_no_wheel(
         process.kill()
     assert process.returncode == status, stderr
     assert "Traceback" not in stderr
-    assert compilers(archpatch.folder) == []
+    assert archpatch.compilers() == []
     assert archpatch.published() == archpatch.left_behind() == []
-
-
-def compilers(folder: Path) -> list[str]:
-    """Return the commands of running processes that work below `folder`, less our own."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        if not entry.name.isdecimal():
-            continue
-        try:
-            command = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
-        except OSError:
-            continue
-        if str(folder / "tmp") in command:
-            found.append(command)
-    return [command for command in found if re.search(r"nvcc|cicc|ptxas|cc1plus|ninja", command)]

@@ -21,10 +21,11 @@ from archpatch.builder.asked import Asked
 from archpatch.builder.bench import Bench
 from archpatch.builder.events import Silent
 from archpatch.builder.interpreter import TorchFacts
+from archpatch.builder.logs import new_log
 from archpatch.builder.requirement import parse_requirement
 from archpatch.builder.toolkit import Toolkit
 from archpatch.jobs import Job, Order, Terms, Workshop, open_job
-from archpatch.making import draft, new_log
+from archpatch.making import draft
 from archpatch.recipes import recipe as recipes
 from archpatch.recipes.recipe import Recipe, read_overrides
 from archpatch.recipes.table import Table

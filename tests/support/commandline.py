@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import os
@@ -89,6 +90,17 @@ class CommandLine:
     def left_behind(self) -> list[str]:
         """Return what lies in the temporary folder."""
         return sorted(path.name for path in (self.folder / "tmp").iterdir())
+
+    def compilers(self) -> list[str]:
+        """Return the commands of running compilers that work in the temporary folder."""
+        found = []
+        for entry in Path("/proc").iterdir():
+            if entry.name.isdecimal():
+                with contextlib.suppress(OSError):
+                    command = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+                    if str(self.folder / "tmp") in command and re.search(r"nvcc|cicc|ptxas|cc1plus|ninja", command):
+                        found.append(command)
+        return found
 
 
 def dumped(cuobjdump: Path, library: Path) -> set[str]:
