@@ -37,6 +37,7 @@ from archpatch.rewrite.outcome import REWRITE_GENERATION
 from archpatch.storage.fingerprint import fingerprint
 from archpatch.wheelhouse.house import Entry, Wheelhouse
 from archpatch.wheelhouse.layout import Stack, code_tags
+from archpatch.wheelhouse.store import Store
 
 __all__ = ["Job", "Order", "Terms", "Workshop", "open_job"]
 
@@ -116,7 +117,7 @@ class Job:
     policy: Policy
     recipe: Recipe
     bench: Bench
-    house: Wheelhouse
+    house: Store
     stack: Stack
 
     @property
@@ -217,7 +218,7 @@ def _recipe(requirement: Requirement, overrides: tuple[RecipeOverride, ...]) -> 
     return find_recipe(project_name(requirement), overrides)
 
 
-def _pinned(order: Order, house: Wheelhouse, workshop: Workshop, stack: Stack) -> Requirement:
+def _pinned(order: Order, house: Store, workshop: Workshop, stack: Stack) -> Requirement:
     """Return the requirement with its version: an unpinned name asks the index once, or takes the newest filed."""
     requirement, bench = order.requirement, workshop.bench(order)
     if not isinstance(requirement, IndexRequirement) or requirement.version is not None:
@@ -228,7 +229,7 @@ def _pinned(order: Order, house: Wheelhouse, workshop: Workshop, stack: Stack) -
     newest = house.newest(requirement.name, requirement.specifier, stack, fits)
     if newest is None:
         raise FetchFailed(
-            f"no wheel of {requirement} is filed in {house.root} for {stack.folder}",
+            f"no wheel of {requirement} is filed in {order.terms.wheelhouse} for {stack.folder}",
             remedy="Leave out --offline to ask the index.",
         )
     return replace(requirement, specifier=SpecifierSet(f"=={newest}"))

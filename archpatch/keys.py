@@ -54,6 +54,6 @@ def _source(job: Job) -> tuple[str, str]:
         return str(requirement.version), requirement.sha256 or ""
     if isinstance(requirement, FolderRequirement | ArchiveRequirement):
         with tempfile.TemporaryDirectory(prefix="archpatch-key-") as scratch:
-            tree = prepare(requirement, Path(scratch, "source"), offline=True, leave_out=(job.house.root,))
+            tree = prepare(requirement, Path(scratch, "source"), offline=True, leave_out=(job.order.terms.wheelhouse,))
         return tree.version or "", tree.digest
     return "", str(requirement)

@@ -75,7 +75,7 @@ def draft(job: Job, log: Path, listener: Listener) -> Iterator[Draft]:
         bench=job.bench,
         listener=listener,
         offline=job.order.terms.offline,
-        leave_out=(job.house.root,),
+        leave_out=(job.order.terms.wheelhouse,),
     )
     with working_folder() as scratch:
         planned = plan(task, scratch, log)
