@@ -59,7 +59,7 @@ def doubts(fates: Sequence[Fate], request: Request, policy: Policy, lines: Mappi
     for fate in fates:
         groups.setdefault(fate.unit.row.group, []).append(fate)
     for group in groups.values():
-        line = lines[id(group[0].unit.nodes[0])]
+        line = lines[id(group[0].unit.node)]
         if not _is_right(group, request, policy):
             yield FlagSource(line=line, shape="group", reason="alone, the list at this line needs another choice")
         elif not _needs_no_worlds(request, policy) and not _is_right_in_all_worlds(group, request, policy):

@@ -10,7 +10,7 @@ import libcst as cst
 from archpatch.rewrite.spelling import HOLE
 from archpatch.rewrite.tree import StringNode
 
-__all__ = ["inner", "respell", "text_of"]
+__all__ = ["inner", "respell", "spelled_like", "text_of"]
 
 
 def text_of(node: cst.BaseExpression) -> str | None:
@@ -36,9 +36,9 @@ def inner(node: StringNode) -> str:
     return node.value[start:-end]
 
 
-def respell(node: StringNode, text: str) -> cst.SimpleString:
-    """Return a literal with the quotes and the prefix of `node` and `text` between them."""
-    first: cst.BaseExpression = node
+def respell(node: cst.BaseExpression, text: str) -> cst.SimpleString:
+    """Return a literal with the quotes, the prefix and the brackets of `node` and `text` between them."""
+    first = node
     while isinstance(first, cst.ConcatenatedString):
         first = first.left
     if isinstance(first, cst.FormattedString):
@@ -47,6 +47,11 @@ def respell(node: StringNode, text: str) -> cst.SimpleString:
         assert isinstance(first, cst.SimpleString)  # noqa: S101 - narrows the type: nothing else can stand there
         start, end = first.prefix + first.quote, first.quote
     return cst.SimpleString(f"{start}{text}{end}", lpar=node.lpar, rpar=node.rpar)
+
+
+def spelled_like(node: cst.BaseExpression, text: str) -> cst.SimpleString:
+    """Return a new literal beside `node`, without its brackets: the comments in these stay with `node`."""
+    return respell(node, text).with_changes(lpar=(), rpar=())
 
 
 def _evaluate(prefix: str, quote: str, raw: str) -> str | None:

@@ -90,7 +90,6 @@ _GUARDED: Final[dict[str, str]] = {
     "remove": "the flag is taken out of a list, which fails when it is not there",
     "replace": "the flag is replaced in a string",
     "returned-string": "a function returns the flag",
-    "set": "the flags stand in a set, which has no order",
     "split": "the flags are split from one string",
     "star-unpacking": "the flags are unpacked from a list of their own",
     "tested": "something hangs on whether this flag is there",
@@ -137,9 +136,9 @@ def refusal(shape: str, line: int, *, detail: str = "") -> Refusal:
     return Refusal(line=line, shape=shape, reason=f"{reason}: {detail}" if detail else reason, remedy=remedy)
 
 
-def flag_source(shape: str, line: int) -> FlagSource:
-    """Return the flag source of `shape` at `line`, which is the guard's."""
-    return FlagSource(line=line, shape=shape, reason=_GUARDED[shape])
+def flag_source(shape: str, line: int, *, reason: str = "") -> FlagSource:
+    """Return the flag source of `shape` at `line`, which is the guard's; a shape of none of the tables has a reason."""
+    return FlagSource(line=line, shape=shape, reason=reason or _GUARDED[shape])
 
 
 def gives_cmake_archs(text: str) -> bool:

@@ -42,7 +42,7 @@ def _rewrite(file: File, request: Request | None, policy: Policy, cxx_standard: 
     if isinstance(proof, Refused):
         return proof
     edits = Edits()
-    write_flags(edits, proof.fates, file.spots)
+    write_flags(edits, proof.fates)
     notes = (*write_standards(edits, file.standards, file.lines, cxx_standard), *_notes(file, request))
     if edits and not file.is_exact:
         return file.refused([refusal("not-reproducible", 1)])

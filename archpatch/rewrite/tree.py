@@ -110,6 +110,10 @@ class Tree:
         """Return the text of `node`."""
         return self.module.code_for_node(node)
 
+    def name(self, node: cst.CSTNode) -> str:
+        """Return the text of `node` to compare with that of others: with one kind of quotes."""
+        return self.code(node).replace("'", '"')
+
     def render(self, edits: Edits) -> bytes:
         """Return the source with `edits` applied; it ends in a line end only if it did before."""
         return self._without_end(_code(edits.apply(self.module))).encode(self.module.encoding)
