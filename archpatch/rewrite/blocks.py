@@ -67,7 +67,7 @@ def _plan(bodies: Sequence[Sequence[_Small]], changes: Sequence[Change]) -> _Pla
         # A new flag's statements stand in the order of those that they are spelled like.
         for words in change.insert:
             placed = sorted(zip(change.positions, words, strict=True))
-            statements = [_with_text(bodies[line][part], text, spelled_like) for (line, part), text in placed]
+            statements = [_new(bodies[line][part], text) for (line, part), text in placed]
             new.setdefault(max(change.positions), []).extend(statements)
     return _Plan(frozenset(gone), new)
 
@@ -80,13 +80,34 @@ def _reworded(body: Sequence[_Small], number: int, texts: Mapping[Position, str]
     ]
 
 
+def _new(small: _Small, text: str) -> _Small:
+    """Return a statement like `small` for a new word; the comments in its brackets stay with `small`."""
+    copy = small.visit(_Uncommented())
+    assert isinstance(copy, cst.BaseSmallStatement)  # noqa: S101 - narrows the type: it removes no statement
+    return _with_text(copy, text, spelled_like)
+
+
 def _with_text(small: _Small, text: str, spell: Callable[[cst.BaseExpression, str], cst.SimpleString]) -> _Small:
     """Return the call with another text as its last argument."""
     match small:
         case cst.Expr(value=cst.Call(args=[*others, last]) as call):
-            literal = spell(last.value, text)
-            return small.with_changes(value=call.with_changes(args=[*others, last.with_changes(value=literal)]))
+            word = last.with_changes(value=spell(last.value, text))
+            return small.with_changes(value=call.with_changes(args=[*others, word]))
     raise AssertionError(small)
+
+
+class _Uncommented(cst.CSTTransformer):
+    def leave_TrailingWhitespace(  # noqa: N802 - libcst's name
+        self, original_node: cst.TrailingWhitespace, updated_node: cst.TrailingWhitespace
+    ) -> cst.TrailingWhitespace:
+        if original_node.comment is None:
+            return updated_node
+        return updated_node.with_changes(whitespace=cst.SimpleWhitespace(""), comment=None)
+
+    def leave_EmptyLine(  # noqa: N802 - libcst's name
+        self, original_node: cst.EmptyLine, updated_node: cst.EmptyLine
+    ) -> cst.EmptyLine | cst.RemovalSentinel:
+        return cst.RemovalSentinel.REMOVE if original_node.comment else updated_node
 
 
 def _edit_statement(line: cst.BaseStatement, number: int, plan: _Plan) -> list[cst.BaseStatement]:

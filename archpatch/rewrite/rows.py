@@ -11,7 +11,7 @@ import libcst as cst
 from archpatch.arch.arch import Pair
 from archpatch.rewrite.literals import inner, text_of
 from archpatch.rewrite.spelling import HOLE, Flag, Opaque, Word, read_flags
-from archpatch.rewrite.tree import Spot, StringNode
+from archpatch.rewrite.tree import Spot, StringNode, is_string
 
 __all__ = ["Branch", "Change", "Find", "Group", "Item", "Position", "Row", "Stray", "Unit", "branches", "item", "scope"]
 
@@ -27,9 +27,9 @@ class Group(NamedTuple):
 
 
 class Branch(NamedTuple):
-    """One side of a statement that may not run: the `id` of its node and the field of it."""
+    """One side of a statement or conditional expression that may not run: the `id` of its node and the field of it."""
 
-    statement: int
+    condition: int
     side: str
 
 
@@ -44,7 +44,7 @@ class Find:
     def node(self) -> StringNode:
         """The literal."""
         node = self.spot.node
-        assert isinstance(node, StringNode)  # noqa: S101 - narrows the type: only strings are found
+        assert is_string(node)  # noqa: S101 - narrows the type: only strings are found
         return node
 
     @property
@@ -143,19 +143,21 @@ def item(node: cst.BaseExpression, finds: Mapping[int, Find], position: Position
     word: Word = Opaque.UNKNOWN if text is None else text
     if text is not None and HOLE in text:
         word = Opaque.UNKNOWN if find is None else Opaque.COMPUTED
-    raw = inner(node) if isinstance(node, StringNode) else ""
+    raw = inner(node) if is_string(node) else ""
     return Item(word=word, raw=raw, node=node, position=position)
 
 
 def branches(spot: Spot) -> tuple[Branch, ...]:
-    """Return the statements around `spot` that may not run, outermost first."""
-    conditional = (cst.If, cst.For, cst.While, cst.Try, cst.TryStar, cst.With, cst.MatchCase, cst.ExceptHandler)
-    found = [
-        Branch(id(parent.node), child.field)
-        for child, parent in spot.above()
-        if isinstance(parent.node, (*conditional, cst.FunctionDef, cst.ClassDef)) and child.field != "finalbody"
-    ]
+    """Return the statements and conditional expressions around `spot` that may not run it, outermost first."""
+    found = [Branch(id(parent.node), child.field) for child, parent in spot.above() if _may_skip(parent.node, child)]
     return tuple(reversed(found))
+
+
+def _may_skip(node: cst.CSTNode, part: Spot) -> bool:
+    conditional = (cst.If, cst.For, cst.While, cst.Try, cst.TryStar, cst.With, cst.MatchCase, cst.ExceptHandler)
+    if isinstance(node, (*conditional, cst.FunctionDef, cst.ClassDef)):
+        return part.field != "finalbody"
+    return isinstance(node, cst.IfExp) and part.field != "test"
 
 
 def scope(spot: Spot) -> int:

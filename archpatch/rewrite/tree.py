@@ -14,13 +14,14 @@ import tokenize
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeGuard
 
 import libcst as cst
 
-__all__ = ["Edits", "Spot", "StringNode", "Tree", "Unreadable", "parse", "strings"]
+__all__ = ["Edits", "Spot", "StringNode", "Tree", "Unreadable", "is_string", "parse", "strings"]
 
-StringNode = cst.SimpleString | cst.ConcatenatedString | cst.FormattedString
+StringNode = cst.SimpleString | cst.ConcatenatedString | cst.FormattedString | cst.BinaryOperation
+"""What is one string literal to us; an operation only where `is_string` says so."""
 Edit = Callable[[cst.CSTNode], cst.CSTNode]
 
 #: libcst drops some white space at the end of a file, and keeps it all in front of a statement: this one.
@@ -187,13 +188,33 @@ def _closed(text: str) -> str:
     return text + (first[0] if first else "\n")
 
 
+def is_string(node: cst.CSTNode) -> TypeGuard[StringNode]:
+    """Whether `node` is a string literal, or plain ones joined by `+`, which are as good as one."""
+    match node:
+        case cst.SimpleString() | cst.ConcatenatedString() | cst.FormattedString():
+            return True
+        case cst.BinaryOperation(operator=cst.Add(), left=left, right=right):
+            return _is_plain(right) and _is_plain(left)
+    return False
+
+
+def _is_plain(node: cst.CSTNode) -> bool:
+    """Whether `node` is text and nothing else: no bytes, and nothing that is only known at run time."""
+    match node:
+        case cst.SimpleString():
+            return "b" not in node.prefix.lower()
+        case cst.ConcatenatedString(left=left, right=right):
+            return _is_plain(right) and _is_plain(left)
+    return not isinstance(node, cst.FormattedString) and is_string(node)
+
+
 def strings(module: cst.Module) -> Iterator[Spot]:
     """Yield where each string literal of `module` stands, in the order of the source."""
     waiting = [Spot(module, None, "")]
     while waiting:
         spot = waiting.pop()
         node = spot.node
-        if isinstance(node, StringNode):
+        if is_string(node):
             yield spot
             if not isinstance(node, cst.FormattedString):
                 continue
@@ -220,7 +241,7 @@ def _marked(node: cst.CSTNode) -> cst.CSTNode:
             return node.with_changes(value=node.value[:start] + _MARK + node.value[start:])
         case cst.FormattedString():
             return node.with_changes(parts=(cst.FormattedStringText(_MARK), *node.parts))
-        case cst.ConcatenatedString():
+        case cst.ConcatenatedString() | cst.BinaryOperation():
             return node.with_changes(left=_marked(node.left))
     raise AssertionError(node)
 
