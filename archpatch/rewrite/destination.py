@@ -15,8 +15,8 @@ __all__ = ["destination"]
 
 #: Calls whose result does not follow from the elements one by one.
 _COMPUTING: Final = frozenset(
-    {"append", "enumerate", "filter", "insert", "join", "map", "product", "reduce", "reversed", "set", "sorted"}
-    | {"zip"}
+    {"append", "enumerate", "filter", "from_iterable", "insert", "join", "map", "product", "reduce", "reversed", "set"}
+    | {"sorted", "sum", "zip"}
 )
 
 
@@ -24,7 +24,8 @@ def destination(tree: Tree, spot: Spot) -> Group | str:
     """Return the group of the list that the expression at `spot` gives, or the shape that says why it is not clear.
 
     All of the list has to end up there, in its order: by `=`, `+=`, `extend`, as an argument, a default, a dict's
-    value or a result; by way of `+`, `*`, `list`, `tuple`, and of one side of a conditional expression.
+    value or a result; by way of `+`, `*`, `list`, `tuple`, `chain`, the start of `sum`, or of one side of a conditional
+    expression, which is a branch of its own.
     """
     whole, found = spot.node, ""
     for child, parent in spot.above():
@@ -45,10 +46,12 @@ def _link(tree: Tree, child: Spot, parent: Spot) -> str | None:  # noqa: C901, P
             return f"={tree.name(target)}"
         case cst.BinaryOperation(operator=cst.Add()):
             return None
+        case cst.IfExp() if child.field != "test":
+            return None
         case cst.Arg(star=""):
             return _passed(tree, parent)
-        case cst.Call(func=cst.Name(value="list" | "tuple")) if child.field == "args":
-            return None
+        case cst.Call() if child.field == "args":
+            return None  # `_passed` let the argument through
         case cst.DictElement() if child.field == "value":
             return _in_dict(tree, parent)
         case cst.Return():
@@ -67,13 +70,23 @@ def _link(tree: Tree, child: Spot, parent: Spot) -> str | None:  # noqa: C901, P
 def _passed(tree: Tree, arg: Spot) -> str | None:
     """Judge a list that is an argument."""
     match arg.parent and arg.parent.node:
-        case cst.Call(func=cst.Name(value="list" | "tuple")):
+        case cst.Call() as call if _gives_all(call, arg):
             return None
         case cst.Call(func=cst.Attribute(value=receiver, attr=cst.Name(value="extend"))):
             return f"={tree.name(receiver)}"
         case cst.Call() as call:
             return "helper-call" if call_name(call)[1] in _COMPUTING else "="
     return "unsupported"
+
+
+def _gives_all(call: cst.Call, arg: Spot) -> bool:
+    """Whether the elements of this argument are, in their order, neighbours in what the call gives."""
+    match call_name(call), call.args:
+        case ("", "list" | "tuple" | "chain") | ("itertools", "chain"), _:
+            return True
+        case ("", "sum"), [_, start]:
+            return arg.node is start
+    return False
 
 
 def _in_dict(tree: Tree, element: Spot) -> str:
