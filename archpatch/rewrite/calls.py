@@ -9,10 +9,11 @@ from itertools import groupby
 import libcst as cst
 
 from archpatch.rewrite.blocks import edit_block
+from archpatch.rewrite.lookups import call_name
 from archpatch.rewrite.rows import Find, Group, Item, Position, Row, branches, item, scope
 from archpatch.rewrite.tree import Spot, Tree
 
-__all__ = ["Put", "Run", "runs"]
+__all__ = ["Put", "Run", "handed_to", "runs"]
 
 Put = tuple[cst.BaseExpression, cst.BaseExpression]
 """(the list, the word that is put into it); the word is the last argument of the call."""
@@ -54,6 +55,14 @@ def runs(tree: Tree, finds: Mapping[int, Find], read_put: _ReadPut) -> Iterator[
             items = tuple(item(value, finds, position) for _, value, position in puts)
             if any(id(found.node) in finds for found in items):
                 yield Run(block=block, receiver=puts[0][0], name=name, items=items)
+
+
+def handed_to(method: str, finds: Mapping[int, Find]) -> Iterator[Find]:
+    """Yield each literal that is an argument of `method`, whatever that is called on and wherever it stands."""
+    for find in finds.values():
+        call = find.spot.parent and find.spot.parent.parent
+        if call and isinstance(call.node, cst.Call) and call_name(call.node)[1] == method:
+            yield find
 
 
 def _block_of(spot: Spot, read_put: _ReadPut) -> Spot | None:

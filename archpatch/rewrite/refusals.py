@@ -60,7 +60,6 @@ _REFUSED: Final[dict[str, tuple[str, str]]] = {
 
 #: What the text alone does not prove, so that the guard takes over, and why.
 _GUARDED: Final[dict[str, str]] = {
-    "append-expression": "the flag is appended inside another expression",
     "asks-gpu": "setup.py asks for the GPU that is there",
     "asks-torch": "setup.py asks torch for the archs that torch was built for",
     "comprehension": "the flags go through a comprehension",
@@ -74,7 +73,6 @@ _GUARDED: Final[dict[str, str]] = {
     "gpu-code": "-code works together with -arch, wherever that stands",
     "helper-call": "the flag is an argument of a function that may do anything with it",
     "helper-module": "a module of the package's own may add flags",
-    "insert": "the flag is inserted at a position, which others may rely on",
     "join": "the flags are joined into one string",
     "loop": "a loop goes over the flags",
     "machine-dependent": "what this flag compiles depends on the machine or the toolkit",
@@ -101,9 +99,7 @@ _GUARDED: Final[dict[str, str]] = {
 
 _METHODS: Final = {"split": "split", "format": "format", "replace": "replace", "join": "join"}
 _ARGUMENTS: Final = {
-    "append": "append-expression",
     "index": "remove",
-    "insert": "insert",
     "join": "join",
     "remove": "remove",
     "replace": "replace",

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import Final
 
 import libcst as cst
 
-from archpatch.rewrite.calls import Put, runs
-from archpatch.rewrite.rows import Find, Row
+from archpatch.rewrite.calls import Put, handed_to, runs
+from archpatch.rewrite.rows import Find, Row, Stray
 from archpatch.rewrite.tree import Tree
 
 __all__ = ["rows"]
 
+_REASON: Final = "the flag is appended inside another expression"
 
-def rows(tree: Tree, finds: Mapping[int, Find]) -> Iterator[Row]:
+
+def rows(tree: Tree, finds: Mapping[int, Find]) -> Iterator[Row | Stray]:
     """Yield each run of consecutive appends to one list that has an arch flag in it."""
-    return (run.row() for run in runs(tree, finds, _append))
+    yield from (run.row() for run in runs(tree, finds, _append))
+    yield from (Stray(find.node, "append-expression", _REASON) for find in handed_to("append", finds))
 
 
 def _append(statement: cst.CSTNode) -> Put | None:

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Mapping
+from typing import Final
 
 import libcst as cst
 
-from archpatch.rewrite.calls import Put, runs
-from archpatch.rewrite.lookups import call_name
+from archpatch.rewrite.calls import Put, handed_to, runs
 from archpatch.rewrite.rows import Find, Row, Stray
 from archpatch.rewrite.tree import Tree
 
 __all__ = ["rows"]
 
-_REASON = "the flag is inserted at a position, which others may rely on"
+_REASON: Final = "the flag is inserted at a position, which others may rely on"
 
 
 def rows(tree: Tree, finds: Mapping[int, Find]) -> Iterator[Row | Stray]:
@@ -22,10 +22,7 @@ def rows(tree: Tree, finds: Mapping[int, Find]) -> Iterator[Row | Stray]:
     for run in runs(tree, finds, _insert):
         if not _is_counted(tree.code(run.receiver), tree.syntax):
             yield run.row(backwards=True)
-    for find in finds.values():
-        call = find.spot.parent and find.spot.parent.parent
-        if call and isinstance(call.node, cst.Call) and call_name(call.node)[1] == "insert":
-            yield Stray(find.node, "insert", _REASON)
+    yield from (Stray(find.node, "insert", _REASON) for find in handed_to("insert", finds))
 
 
 def _insert(statement: cst.CSTNode) -> Put | None:
