@@ -24,9 +24,7 @@ __all__ = [
     "shape_of",
 ]
 
-_LITERAL: Final = 'Write the flags as literals, for example "-gencode=arch=compute_90,code=sm_90", one per arch.'
 _VARIABLE: Final = "If the package has an arch variable of its own, set that instead and leave the file alone."
-_OWN: Final = f"{_LITERAL} {_VARIABLE}"
 _PLACE: Final = "Put the flags into extra_compile_args of the extension."
 
 #: What neither an edit nor the guard can reach: why, and what to do.
@@ -39,11 +37,16 @@ _REFUSED: Final[dict[str, tuple[str, str]]] = {
         "the flag is added where setup.py replaces the compiler's own steps, behind all that the guard sees",
         _PLACE,
     ),
+    "encoding": ("this encoding cannot be read and written again without a change", "Save the file as UTF-8."),
     "environment": (
         "the flag goes to nvcc through an environment variable",
         "Remove it, and set TORCH_CUDA_ARCH_LIST or the package's own variable.",
     ),
     "generated-code": ("the flag stands in text that becomes a program or a file of its own", _PLACE),
+    "libcst": (
+        "Python reads this file, but libcst, which edits it, does not",
+        "Update libcst, or write what stands there in plainer Python.",
+    ),
     "load": ("the flags belong to an extension that is compiled on import", "Set TORCH_CUDA_ARCH_LIST when it runs."),
     "ninja-writer": (
         "setup.py replaces a part of torch that hands nvcc its flags, behind all that an edit or the guard sees",
@@ -53,7 +56,10 @@ _REFUSED: Final[dict[str, tuple[str, str]]] = {
         "libcst cannot give this file back byte for byte",
         "Remove form feeds and other control characters in front of statements.",
     ),
-    "subprocess": ("the flag belongs to a command that setup.py runs itself", _OWN),
+    "subprocess": (
+        "the flag belongs to a command that setup.py runs itself, past all extensions",
+        f"Build what it compiles through an extension, with the flags in extra_compile_args. {_VARIABLE}",
+    ),
     "syntax": ("this is not Python as this interpreter reads it", "Correct it, or run archpatch in a newer Python."),
     "too-deep": ("expressions or statements are nested too deeply", "Flatten the deepest ones."),
 }

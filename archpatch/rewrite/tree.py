@@ -55,11 +55,12 @@ class Spot(NamedTuple):
 
 
 class Unreadable(Exception):
-    """The source is not Python for this interpreter; `line` counts from 1."""
+    """The source cannot be edited; `line` counts from 1, `shape` names the refusal."""
 
-    def __init__(self, line: int, reason: str) -> None:
+    def __init__(self, line: int, shape: str, reason: str) -> None:
         super().__init__(reason)
         self.line = line
+        self.shape = shape
         self.reason = reason
 
 
@@ -131,7 +132,7 @@ class Tree:
         parts = _code(marks.apply(self.module)).split(_MARK)
         numbers, line = [], 1
         for part in parts[:-1]:
-            line += part.count("\n") + part.count("\r") - part.count("\r\n")
+            line += _line_ends(part)
             numbers.append(line)
         return dict(zip(order, numbers, strict=True)), self._without_end("".join(parts)) == self.text
 
@@ -146,26 +147,43 @@ def parse(source: bytes) -> Tree:
     Python's own parser goes first: it stops at any depth of nesting, where libcst's native one overflows the stack.
     How deep it lets through differs between versions, so the depth is looked at too.
     """
+    syntax = _syntax(source)
+    _check_depth(syntax)
+    text, encoding = _decoded(source)
+    try:
+        module = cst.parse_module(_closed(text) + _END, cst.PartialParserConfig(encoding=encoding))
+    except cst.ParserSyntaxError as error:
+        # It may have noticed in the line behind the last one, which is ours.
+        raise Unreadable(min(error.raw_line, _line_ends(text) + 1), "libcst", error.message) from None
+    return Tree(source, text, module, syntax)
+
+
+def _syntax(source: bytes) -> ast.Module:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            syntax = ast.parse(source)
-        _check_depth(syntax)
-        encoding = tokenize.detect_encoding(io.BytesIO(source).readline)[0]
-        text = source.decode(encoding)
-        if text.encode(encoding) != source:
-            raise Unreadable(1, f"{encoding} does not give the same bytes again")
-        module = cst.parse_module(_closed(text) + _END, cst.PartialParserConfig(encoding=encoding))
-        return Tree(source, text, module, syntax)
+            return ast.parse(source)
     except SyntaxError as error:
-        raise Unreadable(error.lineno or 1, error.msg) from None
-    except cst.ParserSyntaxError as error:
-        raise Unreadable(error.raw_line, error.message) from None
+        raise Unreadable(error.lineno or 1, "syntax", error.msg) from None
     except (ValueError, LookupError) as error:
-        raise Unreadable(1, str(error)) from None
+        raise Unreadable(1, "syntax", str(error)) from None
     except MemoryError:
         # So says Python's parser of some nestings.
         raise RecursionError from None
+
+
+def _decoded(source: bytes) -> tuple[str, str]:
+    """Return the text of `source` and its encoding, in which the text is these bytes again."""
+    try:
+        encoding = tokenize.detect_encoding(io.BytesIO(source).readline)[0]
+        text = source.decode(encoding)
+        is_exact = text.encode(encoding) == source
+    except (SyntaxError, ValueError, LookupError) as error:
+        # Python's parser lets pass what stands in comments.
+        raise Unreadable(1, "encoding", str(error)) from None
+    if not is_exact:
+        raise Unreadable(1, "encoding", f"{encoding} does not give the same bytes again")
+    return text, encoding
 
 
 def _check_depth(tree: ast.AST) -> None:
@@ -178,6 +196,10 @@ def _check_depth(tree: ast.AST) -> None:
         for value in vars(node).values():
             below = value if isinstance(value, list) else (value,)
             waiting.extend((item, depth + 1) for item in below if isinstance(item, ast.AST))
+
+
+def _line_ends(text: str) -> int:
+    return text.count("\n") + text.count("\r") - text.count("\r\n")
 
 
 def _closed(text: str) -> str:
