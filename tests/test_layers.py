@@ -22,12 +22,12 @@ LEVELS = {
     "config": 3,
     "builder": 3,
     "wheelhouse": 3,
-    "kernel_cache": 3,
-    "pipeline": 4,
-    "nox": 5,
-    "cli": 5,
-    "__init__": 6,
-    "__main__": 7,
+    "kernel_cache": 4,
+    "pipeline": 5,
+    "nox": 6,
+    "cli": 6,
+    "__init__": 7,
+    "__main__": 8,
 }
 
 #: Library -> the units that may import it.

@@ -27,6 +27,7 @@ _COMMANDS = {
     "build": "archpatch.cli.build",
     "inspect": "archpatch.cli.inspect",
     "wheelhouse": "archpatch.cli.wheelhouse",
+    "cache": "archpatch.cli.cache",
     "doctor": "archpatch.cli.doctor",
 }
 
