@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from archpatch.storage.key import Key
 
 _F = TypeVar("_F", bound=Callable[..., Any])
+_NAMES_SHOWN = 3
 
 
 @click.group("cache")
@@ -60,13 +61,36 @@ def job_options(function: _F) -> _F:
     return function
 
 
+def store_options(function: _F) -> _F:
+    """Add where archives lie and how large one may be: --store, --max-size."""
+    for decorate in (
+        click.option(
+            "--max-size",
+            type=click.IntRange(min=1),
+            default=4096,
+            show_default=True,
+            metavar="MIB",
+            help="The most that the files of one archive may come to.",
+        ),
+        click.option(
+            "--store",
+            type=click.Path(path_type=Path),
+            required=True,
+            metavar="FOLDER|ARCHIVE",
+            help="A folder of archives, or one archive (.tar.zst) that a CI's own cache carries.",
+        ),
+    ):
+        function = decorate(function)
+    return function
+
+
 form_option = click.option(
     "--format",
     "form",
     type=click.Choice(["text", "github"]),
     default="text",
     show_default=True,
-    help="How to write it.",
+    help="How to print it.",
 )
 
 
@@ -109,6 +133,99 @@ def key(form: str, as_json: bool, **options: Any) -> None:
         click.echo(f"key={found}\nrestore-keys<<ARCHPATCH\n{prefixes}\nARCHPATCH")
     else:
         click.echo(found)
+
+
+@command.command("restore")
+@root_option
+@store_options
+@job_options
+@lane_options
+@form_option
+@json_option
+def restore(root: Path, store: Path, max_size: int, form: str, as_json: bool, **options: Any) -> int:
+    """Bring back the kernels of the exact key, else the newest of the lane; what is unsound is left out."""
+    from archpatch.errors import CacheRefused
+    from archpatch.kernel_cache.restore import restore as bring_back
+    from archpatch.kernel_cache.store import Store
+
+    lane = _lane(options)
+    done = bring_back(Store(store), root, lane=lane, key=_key(options, lane), limit=max_size << 20)
+    for refusal in done.refused:
+        warn(refusal)
+    content = {
+        "key": done.key,
+        "hit": "none" if done.key is None else "exact" if done.exact else "prefix",
+        "archive": None if done.archive is None else str(done.archive),
+        "entries": done.entries,
+        "size": done.size,
+        "left_out": _reasons(done.left_out),
+        "refused": list(done.refused),
+        "locks": done.locks,
+    }
+    if as_json:
+        print_json("cache-restore", content)
+    elif form == "github":
+        click.echo(f"hit={content['hit']}\nkey={done.key or ''}\nentries={done.entries}")
+    elif done.key is None:
+        click.echo("nothing was restored")
+    else:
+        click.echo(f"restored {done.entries} entries, {_megabytes(done.size)}, from {done.key} ({content['hit']})")
+    _tell_left_out(done.left_out)
+    return CacheRefused.exit_status if done.refused and done.key is None else 0
+
+
+@command.command("save")
+@root_option
+@store_options
+@job_options
+@lane_options
+@form_option
+@json_option
+def save(root: Path, store: Path, max_size: int, form: str, as_json: bool, **options: Any) -> None:
+    """Write the kernels into an archive, unless the exact key is there already or nothing is new."""
+    from archpatch.kernel_cache.save import save as write
+    from archpatch.kernel_cache.store import Store
+
+    lane = _lane(options)
+    key = _key(options, lane)
+    done = write(Store(store), root, lane=lane, key=key, limit=max_size << 20)
+    saved = done.archive is not None
+    content = {
+        "key": str(key),
+        "saved": saved,
+        "reason": done.reason,
+        "archive": str(done.archive) if saved else None,
+        "entries": len(done.plan.entries),
+        "size": done.plan.size,
+        "left_out": _reasons(done.plan.left_out),
+    }
+    if as_json:
+        print_json("cache-save", content)
+    elif form == "github":
+        click.echo(f"saved={str(saved).lower()}\nkey={key}\narchive={content['archive'] or ''}")
+    elif saved:
+        click.echo(f"saved {len(done.plan.entries)} entries, {_megabytes(done.plan.size)}, as {done.archive}")
+    else:
+        click.echo(f"nothing was saved: {done.reason}")
+    _tell_left_out(done.plan.left_out)
+
+
+def _reasons(left_out: tuple[tuple[str, str], ...]) -> list[dict[str, str]]:
+    return [{"name": name, "reason": reason} for name, reason in left_out]
+
+
+def _tell_left_out(left_out: tuple[tuple[str, str], ...]) -> None:
+    """Say how much was left out for each reason, with the first names."""
+    by_reason: dict[str, list[str]] = {}
+    for name, reason in left_out:
+        by_reason.setdefault(reason, []).append(name)
+    for reason, names in by_reason.items():
+        shown = ", ".join(names[:_NAMES_SHOWN]) + (" ..." if len(names) > _NAMES_SHOWN else "")
+        click.echo(f"archpatch: left out, {reason}: {len(names)} ({shown})", err=True)
+
+
+def _megabytes(size: int) -> str:
+    return f"{size / 1e6:.1f} MB"
 
 
 def _lane(options: dict[str, Any]) -> Lane:
