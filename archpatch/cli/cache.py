@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from archpatch.cli.options import json_option, python_option, python_path
-from archpatch.cli.show import print_json, warn
+from archpatch.cli.show import print_json, print_table, warn
 
 if TYPE_CHECKING:
     from archpatch.kernel_cache.job_key import Job
     from archpatch.kernel_cache.lane import Lane
+    from archpatch.kernel_cache.report import Counts, Report
     from archpatch.storage.key import Key
 
 _F = TypeVar("_F", bound=Callable[..., Any])
@@ -61,27 +62,26 @@ def job_options(function: _F) -> _F:
     return function
 
 
+max_size_option = click.option(
+    "--max-size",
+    type=click.IntRange(min=1),
+    default=4096,
+    show_default=True,
+    metavar="MIB",
+    help="The most that the files of one archive may come to.",
+)
+
+
 def store_options(function: _F) -> _F:
     """Add where archives lie and how large one may be: --store, --max-size."""
-    for decorate in (
-        click.option(
-            "--max-size",
-            type=click.IntRange(min=1),
-            default=4096,
-            show_default=True,
-            metavar="MIB",
-            help="The most that the files of one archive may come to.",
-        ),
-        click.option(
-            "--store",
-            type=click.Path(path_type=Path),
-            required=True,
-            metavar="FOLDER|ARCHIVE",
-            help="A folder of archives, or one archive (.tar.zst) that a CI's own cache carries.",
-        ),
-    ):
-        function = decorate(function)
-    return function
+    store = click.option(
+        "--store",
+        type=click.Path(path_type=Path),
+        required=True,
+        metavar="FOLDER|ARCHIVE",
+        help="A folder of archives, or one archive (.tar.zst) that a CI's own cache carries.",
+    )
+    return store(max_size_option(function))
 
 
 form_option = click.option(
@@ -208,6 +208,98 @@ def save(root: Path, store: Path, max_size: int, form: str, as_json: bool, **opt
     else:
         click.echo(f"nothing was saved: {done.reason}")
     _tell_left_out(done.plan.left_out)
+
+
+@command.command("sync")
+@root_option
+@click.option("--from", "source", type=click.Path(path_type=Path), metavar="FOLDER", help="Bring what is shared there.")
+@click.option("--to", "target", type=click.Path(path_type=Path), metavar="FOLDER", help="Share there what is new here.")
+@lane_options
+@json_option
+def sync(root: Path, source: Path | None, target: Path | None, as_json: bool, **options: Any) -> None:
+    """Bring kernels from a folder that many machines mount, or publish them there; no locks are taken."""
+    from archpatch.errors import UsageError
+    from archpatch.kernel_cache.share import fetch, publish
+
+    if (source is None) == (target is None):
+        raise UsageError("one way at a time", remedy="Name the shared folder with --from, or with --to.")
+    lane = _lane(options)
+    done = publish(root, target, lane=lane) if target is not None else fetch(root, Path(str(source)), lane=lane)
+    if as_json:
+        content = {"brought": list(done.brought), "present": len(done.present), "left_out": _reasons(done.left_out)}
+        print_json("cache-sync", content)
+    else:
+        click.echo(f"{len(done.brought)} entries brought, {len(done.present)} were there")
+    _tell_left_out(done.left_out)
+
+
+@command.command("report")
+@root_option
+@lane_options
+@max_size_option
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["text", "markdown"]),
+    default="text",
+    show_default=True,
+    help="How to print it; Markdown is for a CI step's summary.",
+)
+@json_option
+def report(root: Path, max_size: int, form: str, as_json: bool, **options: Any) -> None:
+    """Say what the job since the restore found and what it compiled, and what a save would write."""
+    from archpatch.kernel_cache.report import report as look
+
+    found = look(root, _lane(options), limit=max_size << 20)
+    if as_json:
+        print_json("cache-report", found.to_json())
+    else:
+        (_print_markdown if form == "markdown" else _print_report)(found)
+
+
+_COLUMNS = ("had", "restored", "hit", "missed", "added")
+
+
+def _cells(counts: Counts, report: Report) -> list[str]:
+    """Return a row: what it is, the counts, the seconds."""
+    numbers = [str(getattr(counts, name)) for name in _COLUMNS]
+    if not report.tells_hits:
+        numbers[_COLUMNS.index("hit")] = "?"
+    return [counts.name, *numbers, f"{counts.seconds:.1f}" if counts.seconds else "-"]
+
+
+def _notes(report: Report) -> Iterator[str]:
+    """Yield what stands below the tables."""
+    if not report.tells_hits:
+        yield "hits are not known: this file system keeps no access times"
+    for each in report.outside:
+        yield f"written outside the root: {each.path}, {each.files} files, {_megabytes(each.size)}"
+    plan = report.plan
+    yield f"a save would write {len(plan.entries)} entries, {plan.new} of them new, {_megabytes(plan.size)}"
+    if plan.left_out:
+        yield f"a save would leave out {len(plan.left_out)} files or entries"
+
+
+def _print_report(report: Report) -> None:
+    from rich.markup import escape
+    from rich.table import Table
+
+    for title, rows in (("compiler", report.compilers), ("kernel of Triton", report.kernels)):
+        table = Table(title, *_COLUMNS, "seconds", box=None, pad_edge=False)
+        for counts in rows:
+            table.add_row(*map(escape, _cells(counts, report)))
+        print_table(table)
+        click.echo()
+    click.echo("\n".join(_notes(report)))
+
+
+def _print_markdown(report: Report) -> None:
+    click.echo(f"### Kernels, restored from {report.key or 'nothing'}\n")
+    for title, rows in (("compiler", report.compilers), ("kernel of Triton", report.kernels)):
+        if rows:
+            click.echo("| " + " | ".join((title, *_COLUMNS, "seconds")) + " |\n|---" + "|---:" * 6 + "|")
+            click.echo("\n".join(f"| {' | '.join(_cells(counts, report))} |" for counts in rows) + "\n")
+    click.echo("\n".join(f"- {note}" for note in _notes(report)))
 
 
 def _reasons(left_out: tuple[tuple[str, str], ...]) -> list[dict[str, str]]:

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from archpatch.kernel_cache.soundness import GROUP, Checked, check, group_members
-from archpatch.kernel_cache.tree import Entry, File, read_quietly
+from archpatch.kernel_cache.tree import Entry, read_quietly
 
-__all__ = ["bare_group", "merge_timings", "place", "point_groups"]
+__all__ = ["bare_group", "is_timings", "merge_timings", "place", "point_groups"]
 
 _TAKEN = (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR)
 
@@ -64,6 +64,11 @@ def merge_timings(mine: bytes, theirs: bytes) -> bytes:
     return json.dumps(merged, indent=4).encode("ascii")
 
 
+def is_timings(entry: Entry, name: str) -> bool:
+    """Tell whether a file is Inductor's table of measured times: one file per GPU, to which every job adds."""
+    return entry.compiler.name == "inductor" and name.startswith("cache/")
+
+
 def _fill(checked: Checked, folder: Path, existing: Entry | None) -> None:
     """Add the files that the existing entry lacks or has torn; a group comes after what it names."""
     whole = {} if existing is None else {file.name: file for file in check(existing).sound}
@@ -72,13 +77,9 @@ def _fill(checked: Checked, folder: Path, existing: Entry | None) -> None:
         if file.name not in whole:
             target.parent.mkdir(parents=True, exist_ok=True)
             source.replace(target)
-        elif _is_timings(checked.entry, file):
+        elif is_timings(checked.entry, file.name):
             with contextlib.suppress(OSError, ValueError):  # the table that is there is as good
                 _add_timings(source, target)
-
-
-def _is_timings(entry: Entry, file: File) -> bool:
-    return entry.compiler.name == "inductor" and file.name.startswith("cache/")
 
 
 def _add_timings(source: Path, target: Path) -> None:

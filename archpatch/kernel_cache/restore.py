@@ -22,7 +22,7 @@ from archpatch.kernel_cache.tree import Entry, Tree
 from archpatch.storage.atomic import disk_errors
 from archpatch.storage.key import Key
 
-__all__ = ["Restored", "clear_leftovers", "restore"]
+__all__ = ["Restored", "clear_staging", "restore"]
 
 #: Seconds after which a lock that nobody holds, or a staging folder, is taken for one that a killed process left.
 _ORPHANED = 3600
@@ -56,21 +56,26 @@ def restore(store: Store, root: Path, *, lane: Lane, key: Key, limit: int) -> Re
     with disk_errors(root):
         (root / HIDDEN).mkdir(parents=True, exist_ok=True)
         tree = Tree.of(root, lane)
-        locks = clear_leftovers(root, tree)
+        locks = _clear_leftovers(root, tree)
         restored, manifest = _first(store, tree, lane=lane, key=key, root=root, limit=limit)
         Snapshot.take(Tree.of(root, lane), manifest, exact=restored.exact).write(root, lane)
     return replace(restored, locks=locks)
 
 
-def clear_leftovers(root: Path, tree: Tree) -> int:
+def _clear_leftovers(root: Path, tree: Tree) -> int:
     """Remove what killed processes left: locks that nobody holds, staging folders; return how many locks.
 
     Older versions of torch wait for ever while a file named `lock` is there, whoever made it.
     """
+    clear_staging(root)
+    return sum(_unlock(path) for _, folder in tree.folders for path in _locks(folder) if _is_old(path))
+
+
+def clear_staging(root: Path) -> None:
+    """Remove the staging folders that killed processes left in a root."""
     for staging in (root / HIDDEN).glob(".*.staging"):
         if _is_old(staging):
             shutil.rmtree(staging, ignore_errors=True)
-    return sum(_unlock(path) for _, folder in tree.folders for path in _locks(folder) if _is_old(path))
 
 
 def _is_old(path: Path) -> bool:

@@ -6,7 +6,7 @@ import contextlib
 import json
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -56,11 +56,17 @@ class Snapshot:
     entries: Mapping[str, Known]
 
     @classmethod
-    def take(cls, tree: Tree, manifest: Manifest | None, *, exact: bool) -> Snapshot:
-        """Look at a root, and set each file's access time back, so that the next read of it shows."""
+    def take(
+        cls, tree: Tree, manifest: Manifest | None = None, *, exact: bool = False, brought: Collection[str] = ()
+    ) -> Snapshot:
+        """Look at a root, and set each file's access time back, so that the next read of it shows.
+
+        Restored are the entries of `manifest`, or those that were `brought` from a shared folder.
+        """
         digests, idle = ({}, {}) if manifest is None else (manifest.files, manifest.idle)
         key = None if manifest is None else manifest.key
-        return cls(key=key, exact=exact, entries=dict(_known(tree, digests, idle)), taken=time.time_ns())
+        entries = {entry.name: _known(entry, digests, idle, brought=entry.name in brought) for entry in tree.entries()}
+        return cls(key=key, exact=exact, entries=entries, taken=time.time_ns())
 
     @classmethod
     def read(cls, root: Path, lane: Lane) -> Snapshot | None:
@@ -95,16 +101,14 @@ def is_used(entry: Entry) -> bool:
     return any(file.accessed > file.modified - _SECOND for file in entry.files)
 
 
-def _known(tree: Tree, digests: Mapping[str, str], idle: Mapping[str, int]) -> Iterator[tuple[str, Known]]:
-    for entry in tree.entries():
-        files = {}
-        for file in entry.files:
-            digest = digests.get(f"{entry.compiler.name}/{file.name}")
-            files[file.name] = (file.size, file.modified, digest)
-            with contextlib.suppress(OSError):  # another user's file
-                os.utime(entry.path(file), ns=(file.modified - _SECOND, file.modified), follow_symlinks=False)
-        restored = any(digest is not None for _, _, digest in files.values())
-        yield entry.name, Known(files=files, restored=restored, idle=idle.get(entry.name, 0))
+def _known(entry: Entry, digests: Mapping[str, str], idle: Mapping[str, int], *, brought: bool) -> Known:
+    files = {}
+    for file in entry.files:
+        files[file.name] = (file.size, file.modified, digests.get(f"{entry.compiler.name}/{file.name}"))
+        with contextlib.suppress(OSError):  # another user's file
+            os.utime(entry.path(file), ns=(file.modified - _SECOND, file.modified), follow_symlinks=False)
+    restored = brought or any(digest is not None for _, _, digest in files.values())
+    return Known(files=files, restored=restored, idle=idle.get(entry.name, 0))
 
 
 def _path(root: Path, lane: Lane) -> Path:

@@ -59,7 +59,7 @@ def _is_name(name: str) -> bool:
 
 def _fault(entry: Entry, file: File) -> str | None:
     path, suffix = entry.path(file), PurePosixPath(file.name).suffix
-    is_timings = entry.compiler.name == "inductor" and file.name.startswith("cache/")
+    is_timings = entry.compiler.name == "inductor" and file.name.startswith("cache/")  # without a suffix
     try:
         if suffix in _JSON or is_timings:
             json.loads(read_quietly(path))
