@@ -89,3 +89,10 @@ def fuzz(session: nox.Session) -> None:
     """Rewrite mutated setup.py files and check what has to hold for all: `nox -s fuzz -- --seed 1 --inputs 20000`."""
     session.install("-e", ".")
     session.run("python", "tests/fuzz", *session.posargs)
+
+
+@nox.session
+def fuzz_archives(session: nox.Session) -> None:
+    """Restore mutated archives of kernels, and check that nothing else happens: `nox -s fuzz_archives -- --seed 1`."""
+    session.install("-e", ".[cache]")
+    session.run("python", "tests/fuzz/archives.py", *session.posargs)

@@ -21,6 +21,7 @@ from commandline import PROJECT
 from kernels import LANE, LIMIT, folder, key
 
 from archpatch.kernel_cache import environment
+from archpatch.kernel_cache.report import report
 from archpatch.kernel_cache.restore import restore
 from archpatch.kernel_cache.save import save
 from archpatch.kernel_cache.share import fetch
@@ -146,6 +147,20 @@ def test_moved_as_they_are_they_are_compiled_again(place: Path) -> None:
     shutil.rmtree(second.root)
     restore_from(place / "store", second.root)
     assert hits(second.triton()) == [True] * 3
+
+
+def test_a_report_counts_what_triton_says(place: Path) -> None:
+    first, second = program(place, "first"), program(place, "second")
+    first.triton()
+    save_to(place / "store", first.root)
+    restore_from(place / "store", second.root)
+    assert hits(second.triton("80:128", "90:128", "90:512")) == [True, True, False]
+    found = report(second.root, LANE, limit=LIMIT, environ={"HOME": str(second.home)})
+    (counts,) = found.compilers
+    assert (counts.restored, counts.hit, counts.missed, counts.added) == (3, 2, 1, 1)
+    assert 0 < counts.seconds < 60
+    assert [kernel.name for kernel in found.kernels] == ["add"]
+    assert found.tells_hits
 
 
 DAMAGE = {
