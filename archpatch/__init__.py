@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from archpatch.errors import (
         ArchpatchError,
         BuildFailed,
+        CacheRefused,
         CaptureFailed,
         ConfigError,
         DeviceCodeMismatch,
@@ -44,6 +45,7 @@ __all__ = [
     "ArchRequest",
     "ArchpatchError",
     "BuildFailed",
+    "CacheRefused",
     "CaptureFailed",
     "ConfigError",
     "DeviceCode",

@@ -9,6 +9,7 @@ from __future__ import annotations
 __all__ = [
     "ArchpatchError",
     "BuildFailed",
+    "CacheRefused",
     "CaptureFailed",
     "ConfigError",
     "DeviceCodeMismatch",
@@ -153,5 +154,11 @@ class WheelhouseDamaged(ArchpatchError):
 
 class WheelhouseConflict(ArchpatchError):
     """The name is taken by a wheel with another fingerprint: allow replacing it, or choose another wheelhouse."""
+
+    exit_status = 5
+
+
+class CacheRefused(ArchpatchError):
+    """An archive of kernels is hostile, damaged, or of another lane: delete it, and let a trusted job write it anew."""
 
     exit_status = 5

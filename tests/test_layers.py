@@ -21,7 +21,7 @@ LEVELS = {
     "storage": 2,
     "builder": 3,
     "wheelhouse": 3,
-    "kernel_cache": 3,
+    "kernel_cache": 4,
     "config": 4,
     "jobs": 4,
     "keys": 5,

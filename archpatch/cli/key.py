@@ -27,11 +27,11 @@ if TYPE_CHECKING:
     from archpatch.jobs import Order
     from archpatch.storage.key import Key
 
-__all__ = ["extra_inputs", "key_options", "show_key"]
+__all__ = ["extra_inputs", "extra_options", "key_options", "show_key"]
 
 
-def key_options(function: Any) -> Any:
-    """Add what every key takes: --extra, --extra-file, --against, --format."""
+def extra_options(function: Any) -> Any:
+    """Add inputs of the user's own: --extra, --extra-file."""
     for decorate in reversed(
         (
             click.option("--extra", multiple=True, metavar="NAME=VALUE", help="One more input: image=sha256:..."),
@@ -41,6 +41,17 @@ def key_options(function: Any) -> Any:
                 type=click.Path(path_type=Path, dir_okay=False),
                 help="A file whose content is one more input: noxfile.py. Repeatable.",
             ),
+        )
+    ):
+        function = decorate(function)
+    return function
+
+
+def key_options(function: Any) -> Any:
+    """Add what every key takes: --extra, --extra-file, --against, --format."""
+    for decorate in reversed(
+        (
+            extra_options,
             click.option(
                 "--against",
                 type=click.Path(path_type=Path, dir_okay=False),

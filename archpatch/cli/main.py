@@ -30,6 +30,7 @@ _COMMANDS = {
     "refresh": "archpatch.cli.refresh",
     "wheelhouse": "archpatch.cli.wheelhouse",
     "key": "archpatch.cli.key",
+    "cache": "archpatch.cli.cache",
     "doctor": "archpatch.cli.doctor",
 }
 
