@@ -81,7 +81,7 @@ def test_the_command(sources: Path, capsys: pytest.CaptureFixture[str], monkeypa
 
 def test_the_commands_mistakes(sources: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for more, says in (
-        (["--extra", "image"], "Write NAME=VALUE"),
+        (["--extra", "image"], "is no NAME=VALUE"),
         (["--extra-file", str(sources / "none")], "none"),
         (["--sources", "none/*.py"], "no file matches"),
     ):
