@@ -121,7 +121,8 @@ def test_what_stands_around_stays(before: bytes, after: bytes) -> None:
 @pytest.mark.parametrize("newline", [b"\n", b"\r\n", b"\r"])
 @pytest.mark.parametrize("final", [True, False])
 def test_removed_statements_leave_the_line_ends_of_the_others(newline: bytes, final: bool) -> None:  # noqa: FBT001
-    lines = [b"# C++", b"if x:", b"\t# Ampere", b'\tf.append("-arch=sm_80")', b"y = 1", b'f.append("-arch=compute_90")']
+    lines = [b"# C++", b"if x:", b"\t# Ampere", b'\tf.append("-arch=sm_80")', b"y = 1"]
+    lines.append(b'f.append("-gencode=arch=compute_90,code=sm_90")')
     source = newline.join(lines) + (newline if final else b"")
     outcome = rewrite_source(source, ArchRequest.parse("8.0"), policy=Policy())
 
