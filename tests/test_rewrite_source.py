@@ -36,7 +36,7 @@ UNREADABLE = [
     ("long sum", b"x = " + b" + ".join([b"a"] * 20_000), 1, "too-deep"),
     ("sum too long for libcst alone", b"x = " + b" + ".join([b"a"] * 1500), 1, "too-deep"),
     ("many elif", b"if 1:\n    x\n" + b"elif 2:\n    x\n" * 600, 1, "too-deep"),
-    ("form feed before a statement", BOTH + b"\x0cx = 1\n", 1, "not-reproducible"),
+    ("form feed before a statement", b'f = ["-std=c++17"]\n\x0cx = 1\n', 1, "not-reproducible"),
 ]
 
 
@@ -52,6 +52,17 @@ def test_what_cannot_be_read_is_refused(source: bytes, line: int, shape: str) ->
     if sys.version_info[:2] == (3, 11):  # where a syntax error is reported differs between versions
         assert outcome.refusals[0].line == line
     assert isinstance(outcome.error(), SetupRefused)
+
+
+def test_what_cannot_be_edited_byte_for_byte_gets_the_guard() -> None:
+    source = BOTH + b"\x0cx = 1\n"
+    outcome = rewrite_source(source, HOPPER, policy=Policy())
+
+    assert isinstance(outcome, Rewritten)
+    assert [(item.line, item.shape) for item in outcome.sources] == [(1, "not-reproducible")]
+    assert outcome.source.endswith(source)
+    both = rewrite_source(source, ArchRequest.parse("8.0;9.0"), policy=Policy())
+    assert both.outcome == "unchanged"
 
 
 def test_what_only_libcst_does_not_read_is_not_called_wrong() -> None:
@@ -110,7 +121,8 @@ def test_what_stands_around_stays(before: bytes, after: bytes) -> None:
 @pytest.mark.parametrize("newline", [b"\n", b"\r\n", b"\r"])
 @pytest.mark.parametrize("final", [True, False])
 def test_removed_statements_leave_the_line_ends_of_the_others(newline: bytes, final: bool) -> None:  # noqa: FBT001
-    lines = [b"# C++", b"if x:", b"\t# Ampere", b'\tf.append("-arch=sm_80")', b"y = 1", b'f.append("-arch=compute_90")']
+    lines = [b"# C++", b"if x:", b"\t# Ampere", b'\tf.append("-arch=sm_80")', b"y = 1"]
+    lines.append(b'f.append("-gencode=arch=compute_90,code=sm_90")')
     source = newline.join(lines) + (newline if final else b"")
     outcome = rewrite_source(source, ArchRequest.parse("8.0"), policy=Policy())
 

@@ -8,6 +8,7 @@ from itertools import compress, product
 from typing import Final
 
 from archpatch.arch.arch import ArchRequest, DeviceCode, Pair
+from archpatch.arch.gencode import ARCH_OPTIONS
 from archpatch.arch.selection import Action, OnMissing, Policy, Request, Selection, select
 from archpatch.errors import NoMatchingArch
 from archpatch.rewrite.outcome import FlagSource
@@ -59,8 +60,10 @@ def doubts(fates: Sequence[Fate], request: Request, policy: Policy, lines: Mappi
     for fate in fates:
         groups.setdefault(fate.unit.row.group, []).append(fate)
     for group in groups.values():
-        line = lines[id(group[0].unit.node)]
-        if not _is_right(group, request, policy):
+        line = min(lines[id(fate.unit.node)] for fate in group)
+        if len({fate.unit.pairs for fate in group if fate.unit.flag.option in ARCH_OPTIONS}) > 1:
+            yield FlagSource(line=line, shape="several-archs", reason="of several -arch, nvcc takes the last one alone")
+        elif not _is_right(group, request, policy):
             yield FlagSource(line=line, shape="group", reason="alone, the list at this line needs another choice")
         elif not _needs_no_worlds(request, policy) and not _is_right_in_all_worlds(group, request, policy):
             yield FlagSource(line=line, shape="conditional", reason="what is chosen depends on conditions")

@@ -46,9 +46,7 @@ def prove(file: File, request: Request, policy: Policy) -> Proof | Refused:
             selection, fates = decide(file.units, request, policy)
         except NoMatchingArch as error:
             return file.refused(no_match=error)
-        sources = tuple(doubts(fates, request, policy, file.lines))
-        if any(fate.dropped or fate.added for fate in fates):
-            sources += tuple(flag_source("tested", file.line(spot.node)) for spot in file.tested)
+        sources = (*doubts(fates, request, policy, file.lines), *_hindrances(file, fates))
         if not sources:
             return Proof(fates=fates, selection=selection)
     refusals = list(_unreachable(file)) if sources else []
@@ -75,6 +73,14 @@ def _sources(file: File, found: Sequence[Sign], request: Request) -> Iterator[Fl
     line = cuda_line(file.tree.text)
     if line and not file.units and torch_list(request) is None:
         yield flag_source("not-in-torch", file.stripped.line_before(line))
+
+
+def _hindrances(file: File, fates: Sequence[Fate]) -> Iterator[FlagSource]:
+    """Yield what stands in the way of edits, where there are any."""
+    if any(fate.dropped or fate.added for fate in fates):
+        yield from (flag_source("tested", file.line(spot.node)) for spot in file.tested)
+        if not file.is_exact:
+            yield flag_source("not-reproducible", 1)
 
 
 def _is_guards(stray: Stray) -> bool:

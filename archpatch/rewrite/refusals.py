@@ -85,6 +85,7 @@ _GUARDED: Final[dict[str, str]] = {
     "method": "a method makes something else of the flag",
     "nested-list": "the list is part of another list, which others may go over",
     "not-in-torch": "torch does not know an arch that was asked for, so nvcc gets its flags from the guard",
+    "not-reproducible": "libcst cannot give this file back byte for byte, so nothing in it is edited",
     "one-string": "several arguments stand in one string, which nvcc refuses unless something splits it",
     "orphan-flag": "the value of this option does not stand next to it; nvcc refuses an option alone",
     "orphan-value": "the value has no -gencode in front of it; nvcc refuses it",
