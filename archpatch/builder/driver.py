@@ -246,6 +246,9 @@ def run_setup(scratch: str) -> None:
 
 def describe(error: BaseException, unreached: list[str]) -> dict[str, Any]:
     """Return what a person needs to know of an error in `setup.py`; `unreached` is what it kept from being seen."""
+    if isinstance(error, SystemExit) and str(error.code) == f"error: {error.__context__}":
+        # That is how distutils ends a command whose files or programs are not there.
+        error = error.__context__ or error
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename.endswith("setup.py")]
     message = str(error.code if isinstance(error, SystemExit) else error)
     return {
