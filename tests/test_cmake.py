@@ -113,15 +113,12 @@ def test_a_record_says_that_archs_came_through_a_variable() -> None:
 def flags(words: str, *, temporary: str = "/tmp/a", variables: tuple[tuple[str, str], ...] = ()) -> str:
     seen = command("cmake", *words.split(), folder=Path(temporary), variables=variables)
     extension = CapturedExtension(name="m", sources=(), nvcc=None, cmake=(seen,), cmake_has_cuda=True)
-    return Capture(
-        name="m", version="1", extensions=(extension,), roots={"<temporary>": temporary}, cmake="cmake version 4.1.0"
-    ).flags
+    return Capture(name="m", version="1", extensions=(extension,), roots={"<temporary>": temporary}).flags
 
 
 def test_what_cmake_is_told_decides_about_a_wheel_and_passing_folders_do_not() -> None:
     given = flags("-B /tmp/a/tmpx8f_1 -DX_ARCHS=90")
     assert given == flags("-B /tmp/b/tmp77zq -DX_ARCHS=90", temporary="/tmp/b")
-    assert "cmake version 4.1.0" in given
     others = [
         flags("-B /tmp/a/tmpx8f_1 -DX_ARCHS=80"),
         flags("-B /tmp/a/tmpx8f_1 -DX_ARCHS=90", variables=(("CUDAFLAGS", "-O1"),)),

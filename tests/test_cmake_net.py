@@ -94,7 +94,7 @@ TABLE = '\n[tool.archpatch.recipes.pkg]\narch-variable = { name = "MY_ARCHS", fo
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        ((), "setup.py reads its archs from MY_ARCHS, which nothing sets"),
+        ((), "the project reads its archs from MY_ARCHS, which nothing sets"),
         (("-DCMAKE_CUDA_ARCHITECTURES=80",), "nothing sets (CMake would be told CMAKE_CUDA_ARCHITECTURES=80)"),
     ],
 )

@@ -45,7 +45,7 @@ def test_a_shell_sets_variables_for_one_program() -> None:
 
 @pytest.fixture
 def environ(tmp_path: Path) -> Mapping[str, str]:
-    for name in ("cmake", "cmake3", "ninja", "make", "nvcc"):
+    for name in ("cmake", "cmake3", "ninja", "make", "nvcc", "python3"):
         (tmp_path / "bin" / name).parent.mkdir(exist_ok=True)
         (tmp_path / "bin" / name).touch(mode=0o755)
     return {"PATH": str(tmp_path / "bin"), "CUDAARCHS": "90-real", "CMAKE_ARGS": "-DX=1", "OTHER": "1"}
@@ -62,6 +62,7 @@ def environ(tmp_path: Path) -> Mapping[str, str]:
         (["cmake -DX=1 -P script.cmake", "cmake --system-information", "cmake"], [False] * 3),
         (["cmake -B b", "ninja -C b", "ninja -C other", "ninja"], [True, True, False, False]),
         (["cmake -Bb/c", "make -Cb/c -j4", "make"], [True, True, False]),
+        (["python3 -m cmake -B b", "python3 -m cmake --version", "python3 -m"], [True, False, False]),
         (["cmake .", "make", "ninja install"], [True, True, True]),
         (["nvcc -c a.cu", "absent/cmake -B b", "sh -c cmake"], [False] * 3),
     ],
@@ -87,4 +88,4 @@ def test_the_build_folder_is_made_as_cmake_makes_it(tmp_path: Path, environ: Map
     assert StandIn(noted.append).takes([Command(["cmake", "-B", "b/c"], str(tmp_path), environ)])
     assert (tmp_path / "b" / "c").is_dir()
     assert noted[0].variables == {"CUDAARCHS": "90-real", "CMAKE_ARGS": "-DX=1"}
-    assert noted[0].name == "cmake"
+    assert (noted[0].name, list(noted[0].arguments)) == ("cmake", ["-B", "b/c"])

@@ -253,7 +253,7 @@ def test_what_cmake_made_may_lie_anywhere(files: tuple[Binary, ...]) -> None:
 @pytest.mark.parametrize(
     ("files", "says"),
     [
-        ((), "holds no library with device code for the extension pkg._C, which CMake builds"),
+        ((), "holds no library with device code for the extension pkg._C, whose CMake files build CUDA"),
         ((binary("pkg/_C.so"),), "holds no library with device code for the extension pkg._C"),
         ((binary("pkg/_C.so", "sm_80", "sm_90"),), "the extension pkg._C holds sm_80, sm_90; .* too much: sm_80"),
         ((binary("pkg/_C.so", "sm_90"), binary(LIBRARY, "sm_80")), f"the library {LIBRARY} holds sm_80"),

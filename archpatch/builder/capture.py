@@ -105,7 +105,7 @@ class Capture:
             [each.name, [*map(str, each.sources)], each.nvcc, each.cxx, each.link] for each in self.extensions
         ]
         commands = [[each.decisive, str(each.folder), each.variables] for each in self.cmake_commands]
-        text = json.dumps([*all_of_them, self.cmake, commands] if commands else all_of_them)
+        text = json.dumps([*all_of_them, commands] if commands else all_of_them)
         for placeholder, folder in sorted(self.roots.items(), key=lambda root: -len(root[1])):
             text = text.replace(folder, placeholder)
         # What is made below it for a time has another name each time.
@@ -254,7 +254,7 @@ def _failure(error: Mapping[str, Any], workplace: Workplace) -> ArchpatchError:
     if error["unreached"]:
         return CaptureFailed(
             f"{raised}; that is after CMake, which only the build runs, and before {', '.join(error['unreached'])}",
-            remedy=f"setup.py must not need what CMake makes before it comes to its other extensions. {see}",
+            remedy=f"If it needs what CMake makes, a capture cannot look further. {see}",
         )
     return CaptureFailed(raised, remedy=see)
 

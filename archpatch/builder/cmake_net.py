@@ -67,8 +67,8 @@ def _check(extension: CapturedExtension, wanted: Wanted, variables: _Variables) 
     if variables.unset and (wrong or not known):
         instead = f" (CMake would be told {wrong.spelled})" if wrong else ""
         raise SetupRefused(
-            f"extension {extension.name}: setup.py reads its archs from {', '.join(variables.unset)}, which nothing "
-            f"sets{instead}",
+            f"extension {extension.name}: the project reads its archs from {', '.join(variables.unset)}, which "
+            f"nothing sets{instead}",
             remedy=variables.table(variables.unset[0], "cmake"),
         )
     if wrong:

@@ -38,8 +38,17 @@ class Command(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The program without its folder."""
-        return os.path.basename(self.words[0])
+        """The program without its folder; what `python -m` runs is one too."""
+        return os.path.basename(self.words[0]) if self._is_itself else self.words[2]
+
+    @property
+    def arguments(self) -> Sequence[str]:
+        """What follows the program."""
+        return self.words[1:] if self._is_itself else self.words[3:]
+
+    @property
+    def _is_itself(self) -> bool:
+        return self.words[1:2] != ["-m"] or not self.words[2:]
 
     @property
     def program(self) -> str | None:
@@ -120,6 +129,8 @@ class StandIn:
 
         def popen(*positional: Any, **named: Any) -> None:
             given = signature.bind(*positional, **named).arguments
+            if not isinstance(given["args"], (str, bytes, os.PathLike)):
+                given["args"] = list(given["args"])
             environ, folder = given.get("env"), os.fsdecode(given.get("cwd") or ".")
             commands = commands_in(
                 given["args"],
@@ -141,7 +152,7 @@ class StandIn:
     def _is_ours(self, command: Command) -> bool:
         if command.name not in (*_CMAKE, *_BUILDERS) or command.program is None:
             return False
-        arguments = command.words[1:]
+        arguments = command.arguments
         if command.name in _BUILDERS:
             return command.path(_option("-C", arguments) or ".") in self.folders
         if arguments[:1] and arguments[0] in _ACTIONS:

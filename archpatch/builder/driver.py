@@ -85,11 +85,12 @@ class Capture:
     def cmake(self, command: Any) -> None:
         """Note a command that CMake would run, for the extension that is being built."""
         name, line = at_work()
-        seen = {"words": [command.name, *command.words[1:]], "folder": command.folder, "line": line}
+        seen = {"words": [command.name, *command.arguments], "folder": command.folder, "line": line}
         self._of(name)["cmake"].append({**seen, "variables": command.variables})
         if self.cmake_version is None and command.name.startswith("cmake"):
-            answer = subprocess.run([str(command.program), "--version"], capture_output=True, text=True, check=False)
-            self.cmake_version = answer.stdout.partition("\n")[0]
+            program = command.words[: len(command.words) - len(command.arguments)]
+            answer = subprocess.run([*program, "--version"], capture_output=True, text=True, check=False)
+            self.cmake_version = answer.stdout.partition("\n")[0].replace("cmake version ", "")
 
     @contextlib.contextmanager
     def after_cmake(self, name: str) -> Iterator[None]:

@@ -219,7 +219,7 @@ def _judge_made(made: Mapping[str, ByVariable], by_name: Mapping[str, Binary | N
         own = by_name[name]
         if not libraries and (own is None or not own.device_code):
             raise DeviceCodeMismatch(
-                f"the wheel holds no library with device code for the extension {name}, which CMake builds",
+                f"the wheel holds no library with device code for the extension {name}, whose CMake files build CUDA",
                 remedy=_look_at(each),
             )
     for library in libraries:

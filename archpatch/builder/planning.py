@@ -88,6 +88,7 @@ class Plan:
         return {
             "source": self.source.digest,
             "pairs": json.dumps(pairs, sort_keys=True),
+            **({"cmake": self.captured.cmake} if self.captured.cmake else {}),
             "flags": hashlib.sha256(self.captured.flags.encode("utf-8", "surrogateescape")).hexdigest(),
             **{f"environment.{name}": value for name, value in self.variables_read.items() if value is not None},
             **self.site.task.bench.versions(needs),

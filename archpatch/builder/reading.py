@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import contextlib
 import tokenize
+import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
@@ -114,7 +115,9 @@ class Reading:
             hidden = {report.pair.device_code for report in outcome.pairs} & {*self.site.task.device_code} - told
             if not hidden:
                 raise
-            raise NoMatchingArch(f"{error.message}; {self._explain(outcome)(hidden)}", remedy=ANOTHER_TOOLKIT) from None
+            raise NoMatchingArch(
+                f"{error.message.rstrip('.')}; {self._explain(outcome)(hidden)}", remedy=ANOTHER_TOOLKIT
+            ) from None
 
     def _with_guard(self, outcome: Rewritten | Unchanged) -> Rewritten:
         """Return `outcome` with a guard, which gives nvcc what torch has no flags for."""
@@ -168,7 +171,7 @@ class Reading:
             package=task.recipe.name,
             variable=task.recipe.arch_variable,
             environ=task.variables(codes, arch_list=task.arch_list, sources=1, local_version=None),
-            in_text=own_variables(ast.parse(self.original)),
+            in_text=_own_variables(self.original),
         )
         return check_cmake(captured, wanted, task.policy)
 
@@ -196,3 +199,11 @@ class Reading:
                 with contextlib.suppress(NoMatchingArch):
                     for warning in select(extension.pairs, task.request, task.policy).warnings:
                         task.listener.warn(f"extension {extension.name}: {warning}")
+
+
+def _own_variables(source: bytes) -> tuple[str, ...]:
+    """Return the arch variables that the text of `setup.py` reads somewhere."""
+    with warnings.catch_warnings():
+        # What Python warns of in the file is no news of ours.
+        warnings.simplefilter("ignore")
+        return own_variables(ast.parse(source))
