@@ -83,6 +83,13 @@ def test_a_program_that_is_not_there_fails_as_it_does_without_a_capture(tmp_path
     assert not (tmp_path / "b").exists()
 
 
+def test_a_shell_goes_from_one_to_the_next(tmp_path: Path, environ: Mapping[str, str]) -> None:
+    noted: list[Command] = []
+    commands = commands_in("cd b && cmake .. && make", in_shell=True, folder=str(tmp_path), environ=environ)
+    assert StandIn(noted.append).takes(commands)
+    assert [command.name for command in noted] == ["cmake", "make"]
+
+
 def test_the_build_folder_is_made_as_cmake_makes_it(tmp_path: Path, environ: Mapping[str, str]) -> None:
     noted: list[Command] = []
     assert StandIn(noted.append).takes([Command(["cmake", "-B", "b/c"], str(tmp_path), environ)])

@@ -115,7 +115,7 @@ def test_what_was_not_selected_is_refused(
 def test_each_gpu_has_to_have_something_to_run() -> None:
     request = GpuRequest.of("h200", "l4")
     both = select([Pair.of(DeviceCode.parse(c)) for c in ("sm_80", "sm_90")], request, Policy())
-    with pytest.raises(NoMatchingArch, match=r"would hold sm_80, and nothing that h200 \(9.0\) runs"):
+    with pytest.raises(NoMatchingArch, match=r"would hold sm_80, and nothing that h200 \(9.0\) runs; sm_90 is hidden"):
         check_flags(
             capture(extension("sm_80")),
             request=request,

@@ -117,6 +117,11 @@ class Capture:
         return tuple(extension for extension in self.extensions if extension.nvcc is not None)
 
     @property
+    def device_code(self) -> frozenset[DeviceCode]:
+        """What nvcc would be told through setuptools, all extensions together."""
+        return frozenset(code for extension in self.cuda_extensions for code in extension.device_code)
+
+    @property
     def refused_by_torch(self) -> tuple[CapturedExtension, ...]:
         """The extensions without arch flags of their own that torch has none for."""
         return tuple(extension for extension in self.cuda_extensions if extension.torch_refused is not None)

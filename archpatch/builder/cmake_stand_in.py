@@ -51,6 +51,20 @@ class Command(NamedTuple):
         return self.words[1:2] != ["-m"] or not self.words[2:]
 
     @property
+    def acts(self) -> bool:
+        """Whether CMake would build or install."""
+        return self.name in _CMAKE and self.arguments[:1] != [] and self.arguments[0] in _ACTIONS
+
+    @property
+    def configures(self) -> str | None:
+        """The folder that CMake would configure, None where it would do something else, or answer a question."""
+        if self.name not in _CMAKE or not self.arguments or self.acts:
+            return None
+        if any(_QUESTION.fullmatch(word) for word in self.arguments):
+            return None
+        return self.path(_option("-B", self.arguments) or ".")
+
+    @property
     def program(self) -> str | None:
         """Where the program lies, None where it cannot be started."""
         return shutil.which(self.words[0], path=self.environ.get("PATH", os.defpath))
@@ -111,15 +125,22 @@ class StandIn:
 
     def takes(self, commands: Sequence[Command]) -> bool:
         """Take note of the commands that are stood in for; tell whether there was one."""
-        taken = [command for command in commands if self._is_ours(command)]
-        for command in taken:
+        taken = False
+        for command in commands:
+            if command.program is None or not self._is_ours(command):
+                continue
+            if command.configures is not None:
+                # CMake makes it, and many go there next.
+                os.makedirs(command.configures, exist_ok=True)
+                self.folders.add(command.configures)
             sys.stderr.write(f"archpatch: not run while setup.py is captured: {shlex.join(command.words)}\n")
             self.note(command)
-        return bool(taken)
+            taken = True
+        return taken
 
-    def takes_words(self, words: Sequence[str]) -> bool:
+    def takes_words(self, words: Sequence[Any]) -> bool:
         """Do the same for a command that a compiler object would start here."""
-        return self.takes([Command(words, os.getcwd(), os.environ)])
+        return self.takes([Command(list(map(os.fsdecode, words)), os.getcwd(), os.environ)])
 
     def install(self) -> None:
         """Look at each program that is started through `subprocess` or `os.system` from now on."""
@@ -150,20 +171,9 @@ class StandIn:
         os.system = os_system
 
     def _is_ours(self, command: Command) -> bool:
-        if command.name not in (*_CMAKE, *_BUILDERS) or command.program is None:
-            return False
-        arguments = command.arguments
         if command.name in _BUILDERS:
-            return command.path(_option("-C", arguments) or ".") in self.folders
-        if arguments[:1] and arguments[0] in _ACTIONS:
-            return True
-        if not arguments or any(_QUESTION.fullmatch(word) for word in arguments):
-            return False
-        folder = command.path(_option("-B", arguments) or ".")
-        # CMake makes it, and many go there next.
-        os.makedirs(folder, exist_ok=True)
-        self.folders.add(folder)
-        return True
+            return command.path(_option("-C", command.arguments) or ".") in self.folders
+        return command.acts or command.configures is not None
 
 
 def _option(name: str, arguments: Sequence[str]) -> str | None:

@@ -56,16 +56,17 @@ def check_flags(
     """Check what nvcc would be told against what was selected, and return what each CUDA extension must hold.
 
     `selection` is what the rewrite did, None where the file has no pairs of its own. `unpatched` captures the original
-    `setup.py`; it is called only where an extension may have lost all its pairs, and `explain` then says of selected
-    pairs why they come to nothing. Raises `NoSources` where nothing would
-    be compiled, `NoMatchingArch` where an extension lost all or holds nothing for a GPU, and `SetupRefused` where flags
-    appear that the rewrite did not see.
+    `setup.py`; it is called only where an extension may have lost all its pairs, and `explain` says of selected pairs
+    why they come to nothing. Raises `NoSources` where nothing would be compiled, `NoMatchingArch` where an extension
+    lost all or holds nothing for a GPU, and `SetupRefused` where flags appear that the rewrite did not see.
     """
     _require_cuda(seen)
     if selection is not None:
         check_none_lost_all(seen, selection, unpatched=unpatched, explain=explain)
+    hidden = untold(seen, selection) if selection is not None else None
     for extension in seen.cuda_extensions:
         _check_extension(extension, request, policy, selection)
+        _check_gpus(extension, request, explain(hidden) if hidden else None)
     return {extension.name: extension.device_code for extension in seen.cuda_extensions}
 
 
@@ -81,6 +82,7 @@ def check_guarded(seen: Capture, original: Capture, *, request: Request, policy:
         before = had.get(extension.name)
         if before is None or not before.has_own_pairs:
             _check_extension(extension, request, policy, None)
+            _check_gpus(extension, request, None)
             continue
         wanted = select(before.pairs, request, policy).device_code
         if extension.device_code != wanted:
@@ -147,12 +149,18 @@ def _check_extension(
             remedy="Set the package's own arch variable in a recipe ([tool.archpatch.recipes]), or report the package.",
         )
     check_known_bad(extension.name, codes, policy)
+
+
+def _check_gpus(extension: CapturedExtension, request: Request, why: str | None) -> None:
+    """Raise where a GPU would have nothing to run; `why` tells of pairs that would, and come to nothing."""
+    codes = extension.device_code
     gpus = request.gpus if isinstance(request, GpuRequest) else ()
     unserved = [f"{gpu.name} ({gpu.arch})" for gpu in gpus if best_for(codes, gpu.arch)[1] is Verdict.NO]
     if unserved:
         raise NoMatchingArch(
-            f"extension {extension.name} would hold {listed(codes)}, and nothing that {', '.join(unserved)} runs",
-            remedy=_FALSE_CONDITION,
+            f"extension {extension.name} would hold {listed(codes)}, and nothing that {', '.join(unserved)} runs"
+            + (f"; {why}" if why else ""),
+            remedy=ANOTHER_TOOLKIT if why else _FALSE_CONDITION,
         )
 
 
@@ -179,8 +187,7 @@ def _was_asked_for(
 
 def untold(seen: Capture, selection: Selection) -> frozenset[DeviceCode]:
     """Return what was selected from the text and is told to nvcc for no extension: its condition is false here."""
-    told = {code for extension in seen.cuda_extensions for code in extension.device_code}
-    return selection.device_code - told
+    return selection.device_code - seen.device_code
 
 
 def check_wheel(inspection: Inspection, expected: Expected, by_cmake: Iterable[ByVariable] = ()) -> tuple[str, ...]:

@@ -61,13 +61,11 @@ class Reading:
         """Return what the package's own arch variable has to name, so that nothing that stays is switched off by it."""
         task = self.site.task
         if outcome.guarded:
-            try:
-                before = self.before
-            except CaptureFailed:
-                # It does not run without its variable, so nothing is switched off that is asked for.
+            if isinstance(self._unpatched, CaptureFailed):
+                # It does not run without its variable, so that has to name all that is asked for.
                 return task.device_code
-            codes = selected_at_all(before, task.request, task.policy)
-            own = frozenset(code for each in before.cuda_extensions for code in each.device_code)
+            codes = selected_at_all(self.before, task.request, task.policy)
+            own = self.before.device_code
         elif outcome.selection is not None:
             codes = outcome.selection.device_code
             own = codes - {pair.device_code for pair in outcome.selection.added}
@@ -111,7 +109,7 @@ class Reading:
         try:
             return capture(self.site.workplace(outcome.source, codes))
         except NoMatchingArch as error:
-            told = {code for extension in self.before.cuda_extensions for code in extension.device_code}
+            told = frozenset() if isinstance(self._unpatched, CaptureFailed) else self.before.device_code
             hidden = {report.pair.device_code for report in outcome.pairs} & {*self.site.task.device_code} - told
             if not hidden:
                 raise
@@ -175,10 +173,19 @@ class Reading:
         )
         return check_cmake(captured, wanted, task.policy)
 
-    @cached_property
+    @property
     def before(self) -> Capture:
         """What the `setup.py` as it came would compile, with the package's own arch variable unset; taken once."""
-        return capture(self.site.workplace(self.original, (), arch_list=self.site.task.any_arch_list))
+        if isinstance(self._unpatched, CaptureFailed):
+            raise self._unpatched
+        return self._unpatched
+
+    @cached_property
+    def _unpatched(self) -> Capture | CaptureFailed:
+        try:
+            return capture(self.site.workplace(self.original, (), arch_list=self.site.task.any_arch_list))
+        except CaptureFailed as error:
+            return error
 
     def _explain(self, outcome: Rewritten | Unchanged) -> Explain:
         """Return what says of device code in the text that it comes to nothing here, with its lines."""
