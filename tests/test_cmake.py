@@ -61,6 +61,8 @@ def test_what_says_nothing_of_archs(words: str) -> None:
 def test_the_number_of_jobs_decides_nothing() -> None:
     built = command("cmake", "--build", "b", "-j", "8", "--parallel", "4", "--target", "kernels")
     assert built.decisive == ("cmake", "--build", "b", "--target", "kernels")
+    assert command("cmake", "--build", "b", "-j=8").decisive == ("cmake", "--build", "b")
+    assert command("cmake", "..", "-DCMAKE_JOB_POOLS:STRING=compile=8").decisive == ("cmake", "..")
     assert command("ninja", "-j16", "-C", "b").decisive == ("ninja", "-C", "b")
     assert command("cmake", "..", "-D", "LEVEL", "-j", "8").decisive == ("cmake", "..", "-D", "LEVEL", "-j", "8")
 
@@ -86,6 +88,7 @@ def test_the_folders_that_are_configured(tmp_path: Path) -> None:
         ("find_package(CUDAToolkit)", True, set()),
         ("add_library(x kernel.cu)", True, set()),
         ("project(x LANGUAGES CXX)\nset(BARRACUDA 1)", False, set()),
+        ("find_package( Torch REQUIRED)\n# CUDA", True, {"TORCH_CUDA_ARCH_LIST"}),
         ('set(A "$ENV{MY_ARCHS}")\nif(DEFINED ENV{OTHER})\nset(P $ENV{P})', False, {"MY_ARCHS", "P"}),
     ],
 )

@@ -135,6 +135,9 @@ def test_a_project_without_a_variable_takes_cmakes_own() -> None:
         made = check(seen(reads=("HOME",)), variable=variable)
         assert made is not None
         assert made.setting == "CUDAARCHS=90-real"
+    made = check(seen(reads=("TORCH_CUDA_ARCH_LIST",)), environ={"CUDAARCHS": "90-real", "TORCH_CUDA_ARCH_LIST": "9.0"})
+    assert made is not None
+    assert made.setting == "TORCH_CUDA_ARCH_LIST=9.0"
     with pytest.raises(SetupRefused) as caught:
         check(seen("-DCMAKE_CUDA_ARCHITECTURES=80", reads=()), variable=None)
     assert str(caught.value.remedy).startswith("setup.py names them itself")

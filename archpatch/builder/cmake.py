@@ -13,20 +13,25 @@ from archpatch.arch.arch import Arch, DeviceCode
 from archpatch.errors import InvalidArchList
 from archpatch.recipes.recipe import ArchVariable
 
-__all__ = ["CUDAARCHS", "ByVariable", "CMakeCommand", "CMakeFiles", "Told", "read_cmake_files"]
+__all__ = ["CUDAARCHS", "TORCH_LIST", "ByVariable", "CMakeCommand", "CMakeFiles", "Told", "read_cmake_files"]
 
 #: What CMake itself reads where a project names no archs (3.20 and later; `CMAKE_CUDA_ARCHITECTURES` in its manual).
 CUDAARCHS: Final = ArchVariable(name="CUDAARCHS", form="cmake", separator=";")
 
+#: What torch reads, and torch's CMake files too.
+TORCH_LIST: Final = "TORCH_CUDA_ARCH_LIST"
 _ARCHITECTURES: Final = "CMAKE_CUDA_ARCHITECTURES"
 #: Values of it that name no arch, but what the machine or the toolkit has.
 _UNCERTAIN: Final = frozenset({"all", "all-major", "native"})
 _DEFINITION = re.compile(r"(\w*ARCH\w*)(?::\w+)?=(.*)", re.DOTALL)
 _ITEM = re.compile(r"(?P<arch>[^-+]+)(?P<kind>-real|-virtual|\+PTX|)")
-_JOBS = re.compile(r"-j\d*|--parallel(?:=\d+)?|\d+")
+_JOBS = re.compile(r"(?:-j|--parallel)=?\d*|\d+")
+_JOB_POOL = re.compile(r"(?:-D)?CMAKE_JOB_POOL.*", re.DOTALL)
 
 _CUDA = re.compile(r"\bCUDA|\.cu\b")
 _READS = re.compile(r"\$ENV\{(\w+)\}")
+#: torch's CMake files read its arch list, make flags of it, and switch CMake's own archs off (`public/cuda.cmake`).
+_TORCH = re.compile(r"find_package\s*\(\s*Torch\b")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,10 +71,11 @@ class CMakeCommand:
 
     @property
     def decisive(self) -> tuple[str, ...]:
-        """The words that decide what is built: all of them, less the number of jobs of a build."""
+        """The words that decide what is built: all of them, less the number of jobs."""
+        words = tuple(word for word in self.words if not _JOB_POOL.fullmatch(word))
         if self.words[0].startswith("cmake") and "--build" not in self.words:
-            return self.words
-        return tuple(word for word in self.words if not _JOBS.fullmatch(word))
+            return words
+        return tuple(word for word in words if not _JOBS.fullmatch(word))
 
     @property
     def projects(self) -> tuple[Path, ...]:
@@ -107,10 +113,10 @@ class ByVariable:
 def read_cmake_files(folders: Iterable[Path]) -> CMakeFiles:
     """Look through `CMakeLists.txt` and `*.cmake` in and below the folders."""
     texts = [text for folder in folders for text in _texts(folder)]
-    return CMakeFiles(
-        has_cuda=any(_CUDA.search(text) for text in texts),
-        variables=frozenset(name for text in texts for name in _READS.findall(text)),
-    )
+    variables = {name for text in texts for name in _READS.findall(text)}
+    if any(_TORCH.search(text) for text in texts):
+        variables.add(TORCH_LIST)
+    return CMakeFiles(has_cuda=any(_CUDA.search(text) for text in texts), variables=frozenset(variables))
 
 
 def _is_project(folder: Path) -> bool:
@@ -143,7 +149,7 @@ def _read(name: str, value: str) -> Told | None:
         return None
     if not archs or None in items:
         return None
-    is_exact = is_cmakes or name == "TORCH_CUDA_ARCH_LIST" or all(kind for _, kind in archs)
+    is_exact = is_cmakes or name == TORCH_LIST or all(kind for _, kind in archs)
     cubins = {DeviceCode(arch) for arch, kind in archs if kind != "-virtual"}
     with_ptx = ("-virtual", "+PTX", "") if is_cmakes else ("-virtual", "+PTX")
     ptx = {DeviceCode(arch, ptx=True) for arch, kind in archs if kind in with_ptx}

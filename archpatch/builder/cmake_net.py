@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from archpatch.arch.arch import ArchRequest, DeviceCode
 from archpatch.arch.selection import Policy
 from archpatch.builder.capture import Capture, CapturedExtension
-from archpatch.builder.cmake import CUDAARCHS, ByVariable, Told
+from archpatch.builder.cmake import CUDAARCHS, TORCH_LIST, ByVariable, Told
 from archpatch.builder.nets import check_known_bad, listed
 from archpatch.errors import SetupRefused
 from archpatch.recipes.recipe import ArchForm, ArchVariable
@@ -119,8 +119,9 @@ class _Variables:
 
     @property
     def setting(self) -> str:
-        """The variable that decides, with its value."""
-        name = (*self.in_use, CUDAARCHS.name)[0]
+        """The variable that decides, with its value; without one of the project's, torch's goes before CMake's."""
+        torchs = (TORCH_LIST,) if TORCH_LIST in self.seen.environment else ()
+        name = (*self.in_use, *torchs, CUDAARCHS.name)[0]
         return f"{name}={self.wanted.environ.get(name, '')}"
 
     def table(self, name: str, form: ArchForm) -> str:
