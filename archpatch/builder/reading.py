@@ -193,8 +193,9 @@ class Reading:
         release = self.site.task.bench.toolkit.release
 
         def explained(codes: Iterable[DeviceCode]) -> str:
-            told = ", ".join(f"{code} (line {lines.get(code, '?')})" for code in sorted(codes))
-            return f"{told} stands in setup.py under a condition that CUDA {release} makes false"
+            places = [f"{code} (line {lines.get(code, '?')})" for code in sorted(codes)]
+            stand = "stands" if len(places) == 1 else "stand"
+            return f"{', '.join(places)} {stand} in setup.py under a condition that CUDA {release} makes false"
 
         return explained
 

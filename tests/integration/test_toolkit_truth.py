@@ -72,8 +72,13 @@ def write(mini: Path, body: str) -> None:
     [
         # The pair stands under a condition that is false here; what torch would add hides it, or fails.
         (UNDER_CONDITION, ("--arch", "12.0"), 3, f"nothing remains of sm_80, sm_90; sm_120 (line 7) {CONDITION}"),
-        (UNDER_CONDITION, ("--gpu", "rtx-5090"), 3, f"(line 7) {CONDITION}"),
-        (UNDER_CONDITION, ("--gpu", "h200,rtx-5090"), 3, f"rtx-50 (12.0) runs; sm_120 (line 7) {CONDITION}"),
+        (UNDER_CONDITION, ("--gpu", "rtx-5090"), 3, "sm_120 (line 7), sm_120f (line 7) stand in setup.py under"),
+        (
+            UNDER_CONDITION,
+            ("--gpu", "h200,rtx-5090"),
+            3,
+            f"sm_120 (line 7) {CONDITION}",
+        ),
         (UNDER_CONDITION, ("--arch", "12.0f"), 3, f"nothing remains of sm_80, sm_90; sm_120f (line 7) {CONDITION}"),
         (UNDER_CONDITION, ("--arch", "9.0;12.0", "--strict"), 3, f"sm_120 (line 7) {CONDITION}"),
         (GUARDED, ("--arch", "12.0"), 3, f"sm_120 (line 7) {CONDITION}"),
