@@ -15,7 +15,8 @@ from archpatch import __version__
 from archpatch.builder.compiling import compile_wheel
 from archpatch.builder.events import Listener
 from archpatch.builder.nets import check_wheel
-from archpatch.builder.planning import Plan, Task, plan
+from archpatch.builder.planning import Plan, plan
+from archpatch.builder.task import Task
 from archpatch.builder.working_folder import working_folder
 from archpatch.errors import WheelhouseConflict
 from archpatch.jobs import Job
@@ -119,7 +120,7 @@ def _compile(drawn: Draft, into: Path) -> Entry:
     compiled = time.monotonic()
     listener.stage("reading back the device code")
     inspection = inspect_path(wheel)
-    for note in check_wheel(inspection, planned.expected):
+    for note in check_wheel(inspection, planned.expected, planned.by_cmake):
         listener.warn(note)
     if label is not None and read_metadata(wheel).version.local != str(Version(f"0+{label}").local):
         labelled = into / "labelled"
@@ -143,7 +144,7 @@ def _record(drawn: Draft, wheel: Path, *, inspection: Inspection, times: Mapping
         inputs=dict(drawn.inputs),
         request={**job.order.asked.to_json(), "on_missing": job.policy.on_missing_for(job.request).value},
         pairs=tuple(report.to_json() for report in planned.outcome.pairs),
-        flag_sources=tuple(source.to_json() for source in planned.outcome.sources),
+        flag_sources=planned.flag_sources,
         device_code=tuple(map(str, codes)),
         extensions={name: tuple(sorted(map(str, codes))) for name, codes in planned.expected.items()},
         needs=inspection.needs.to_json(),

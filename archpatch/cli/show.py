@@ -77,7 +77,8 @@ class Teller:
     def compiling(self, done: int, total: int, files: tuple[str, ...]) -> None:
         """Show how many files are done and which are being compiled."""
         shown = ", ".join(files[:_FILES_SHOWN]) + (" ..." if len(files) > _FILES_SHOWN else "")
-        text = f"[{done}/{total}] {shown or 'compiling'}"
+        # How many files CMake compiles is not known.
+        text = f"[{done}/{total}] {shown or 'compiling'}" if total else "compiling"
         if self._status is not None:
             self._show(text)
         elif (done, files) != self._said and time.monotonic() - self._last > _PAUSE:

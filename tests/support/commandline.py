@@ -10,6 +10,7 @@ import re
 import subprocess
 import sys
 import tarfile
+import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -113,6 +114,13 @@ def dumped(cuobjdump: Path, library: Path) -> set[str]:
     }
     cubins = {f"sm_{arch}" for arch in re.findall(r"\.sm_(\w+)\.cubin", listings["elf"])}
     return cubins | {f"compute_{arch}" for arch in re.findall(r"\.sm_(\w+)\.ptx", listings["ptx"])}
+
+
+def library(wheel: Path, into: Path) -> Path:
+    """Unpack the one library of a wheel into a folder."""
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = (name for name in archive.namelist() if name.endswith(".so"))
+        return Path(archive.extract(name, into))
 
 
 def make_sdist(project: Path, into: Path, *, name: str = "archpatch_mini", sources: bool = True) -> None:

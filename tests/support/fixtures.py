@@ -37,3 +37,12 @@ def cuobjdump(tmp_path_factory: pytest.TempPathFactory) -> Path:
     install = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", str(folder)]
     subprocess.run([*install, "nvidia-cuda-cuobjdump"], check=True)
     return folder / in_wheel / "cuobjdump"
+
+
+@pytest.fixture(scope="session")
+def cmake(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder that holds CMake of PyPI (30 MB), whatever the machine has."""
+    folder = tmp_path_factory.mktemp("cmake")
+    install = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", str(folder)]
+    subprocess.run([*install, "cmake"], check=True)
+    return folder / "cmake" / "data" / "bin"
