@@ -9,7 +9,7 @@ from typing import NoReturn
 import pytest
 import setuptools  # noqa: F401 - it replaces distutils, and has to come before whatever imports that
 
-from fixtures import archpatch, cuobjdump, mini  # noqa: F401 - fixtures of the tests with real tools
+from fixtures import archpatch, built, cuobjdump, mini, small_disk  # noqa: F401 - fixtures of the tests with real tools
 
 _REAL = ("integration", "gpu", "benchmark", "packaging")
 
