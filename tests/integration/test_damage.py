@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import itertools
 import os
 import shutil
 import subprocess
@@ -18,6 +19,7 @@ from archpatch.errors import DiskFull, UsageError
 from archpatch.wheelhouse.house import Entry, Wheelhouse
 from archpatch.wheelhouse.record import record_path
 from archpatch.wheelhouse.verify import verify
+from fixtures import mounted
 
 pytestmark = pytest.mark.integration
 
@@ -232,28 +234,37 @@ def test_what_a_lock_file_holds_does_not_matter(place: Place) -> None:
 # --- full and closed disks -----------------------------------------------------------------------
 
 
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Path]:
+    """A disk of 16 MB and 100 files."""
+    with mounted(tmp_path / "disk", "size=16m,nr_inodes=100"):
+        yield tmp_path / "disk"
+
+
 @contextlib.contextmanager
 def full(disk: Path, *, of: str) -> Iterator[None]:
     """Leave no byte, or no file, on the disk."""
-    fillers = []
+    fillers = disk / "fillers"
+    fillers.mkdir()
+    with contextlib.suppress(OSError), (fillers / "one").open("wb", buffering=0) as file:
+        while of == "bytes":
+            file.write(bytes(1024))
     with contextlib.suppress(OSError):
-        for number in range(10_000):
-            fillers.append(disk / f"filler{number}")
-            fillers[-1].write_bytes(bytes(1024) if of == "bytes" else b"")
+        for number in itertools.count() if of == "files" else ():
+            (fillers / str(number)).touch()
     try:
         yield
     finally:
-        for filler in fillers:
-            filler.unlink(missing_ok=True)
+        shutil.rmtree(fillers)
 
 
 @pytest.mark.parametrize("of", ["bytes", "files"])
 @pytest.mark.parametrize("step", ["publish", "remember", "offer"])
 def test_a_disk_that_is_full_is_told_and_the_step_can_be_had_again(
-    built: tuple[Entry, ...], small_disk: Path, step: str, of: str
+    built: tuple[Entry, ...], disk: Path, step: str, of: str
 ) -> None:
     first, other, third = built
-    house = Wheelhouse(small_disk / "house")
+    house = Wheelhouse(disk / "house")
     # The locks are there: those of a disk that was full from the start are what is told first.
     publish(house, other)
     entry = house.publish(first.wheel, first.record, stack_of(first)) if step != "publish" else first
@@ -262,7 +273,7 @@ def test_a_disk_that_is_full_is_told_and_the_step_can_be_had_again(
         "remember": lambda: house.remember(first.record.fingerprint, entry, {}),
         "offer": lambda: house.offer(entry, "h100", stack_of(first)),
     }
-    with full(small_disk, of=of):
+    with full(disk, of=of):
         # A link takes no bytes on this kind of disk.
         with contextlib.nullcontext() if (step, of) == ("offer", "bytes") else pytest.raises(DiskFull):
             steps[step]()
@@ -281,12 +292,12 @@ def remount(disk: Path, how: str) -> None:
     subprocess.run(["mount", "-o", f"remount,{how}", str(disk)], check=True)
 
 
-def test_a_wheelhouse_that_may_only_be_read_is_read(whole: Place, small_disk: Path, tmp_path: Path) -> None:
-    shutil.copytree(whole.house.root, small_disk / "house", symlinks=True)
-    (tmp_path / "wheelhouse").symlink_to(small_disk / "house")
+def test_a_wheelhouse_that_may_only_be_read_is_read(whole: Place, disk: Path, tmp_path: Path) -> None:
+    shutil.copytree(whole.house.root, disk / "house", symlinks=True)
+    (tmp_path / "wheelhouse").symlink_to(disk / "house")
     cache = tmp_path / "cache"
     place = Place(CommandLine(tmp_path), {**whole.environ, "ARCHPATCH_CACHE": str(cache)})
-    remount(small_disk, "ro")
+    remount(disk, "ro")
     try:
         assert place.faults() == set()
         assert len(place.archpatch("wheelhouse", "list", "--json").json["wheels"]) == 2
@@ -300,7 +311,7 @@ def test_a_wheelhouse_that_may_only_be_read_is_read(whole: Place, small_disk: Pa
         with pytest.raises(UsageError):
             place.house.remember("key", place.house.entry(place.wheel), {})
     finally:
-        remount(small_disk, "rw")
+        remount(disk, "rw")
     assert place.build("build", "archpatch_mini==0.1.0", "--gpu", "h100", "--json") is True
     assert place.faults() == set()
 
