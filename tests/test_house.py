@@ -61,6 +61,16 @@ def test_a_gpu_type_gets_a_relative_link(house: Wheelhouse, entry: Entry) -> Non
     assert house.gpus() == ("h200",)
 
 
+def test_a_wheelhouse_behind_a_link_has_one_path_for_each_wheel(
+    house: Wheelhouse, entry: Entry, tmp_path: Path
+) -> None:
+    house.offer(entry, "h200", STACK)
+    (tmp_path / "link").symlink_to(house.root)
+    behind = Wheelhouse(tmp_path / "link")
+    assert list(behind.entries_for("h200")) == list(behind.entries())
+    assert [behind.gpus_of(each) for each in behind.entries()] == [("h200",)]
+
+
 def test_a_moved_wheelhouse_keeps_its_links(house: Wheelhouse, entry: Entry, tmp_path: Path) -> None:
     house.offer(entry, "h200", STACK)
     moved = Wheelhouse(house.root.rename(tmp_path / "elsewhere"))

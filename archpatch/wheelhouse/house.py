@@ -130,7 +130,7 @@ class Wheelhouse:
             raise WheelhouseDamaged(
                 f"{link} leads to {target}, which is no wheel of this wheelhouse", remedy="Remove it."
             )
-        return self.entry(target)
+        return self.entry(self.root / target.relative_to(_real(self.root)))
 
     def gpus_of(self, entry: Entry) -> tuple[str, ...]:
         """Return the GPU types that a wheel is filed for."""

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -117,20 +115,6 @@ def test_a_release_without_sources_ends_in_seconds(archpatch: CommandLine, relea
     assert "the source holds none of the files that its setup.py names: csrc/" in answer.stderr
     assert archpatch.published() == []
     assert time.monotonic() - started < 60
-
-
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A disk of 256 KiB, too small for the objects of a build."""
-    folder = tmp_path / "small"
-    folder.mkdir()
-    mounted = shutil.which("mount") and subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(folder)], capture_output=True, check=False
-    )
-    if not mounted or mounted.returncode:
-        pytest.skip("no small disk can be mounted here")
-    yield folder
-    subprocess.run(["umount", str(folder)], check=True)
 
 
 def test_a_full_wheelhouse_is_told_and_nothing_is_published(archpatch: CommandLine, small_disk: Path) -> None:

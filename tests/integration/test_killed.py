@@ -16,21 +16,15 @@ from pathlib import Path
 import pytest
 from commandline import FIXTURES, CommandLine, make_sdist, only_index
 from killing import KILLS, Victim, drawn, killed_after, killed_before_step
+from publishing import assert_intact, files, locks, publish
 
 from archpatch.wheelhouse.house import Entry, Wheelhouse
-from archpatch.wheelhouse.layout import Stack
 from archpatch.wheelhouse.record import Record
 from archpatch.wheelhouse.verify import verify
 
 pytestmark = pytest.mark.integration
 
 MINI = FIXTURES / "mini"
-
-
-def files(house: Wheelhouse) -> list[str]:
-    """Return all that lies in a wheelhouse, links too."""
-    return sorted(path.relative_to(house.root).as_posix() for path in house.root.rglob("*") if not path.is_dir())
-
 
 # --- commands ------------------------------------------------------------------------------------
 
@@ -94,6 +88,8 @@ class Series:
         assert [each.wheel for each in self.house.entries_for("h200")] == [entry.wheel]
         assert list(verify(self.house)) == []
         assert files(self.house) == self.files
+        # For all that write, for this request, for this wheel.
+        assert len(locks(self.house)) == 3
         assert self.archpatch.left_behind() == self.archpatch.compilers() == []
         again = self.archpatch(*self.victim.arguments, "--json", environ=self.victim.environ)
         assert again.json["wheels"][0]["hit"] is True
@@ -124,54 +120,13 @@ def test_a_killed_command_shows_nothing_wrong_and_a_rerun_ends_well(phase: str, 
 # --- publishing ----------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Entry, ...]:
-    """Real wheels: the first two have the same name and other bytes, the third holds something else."""
-    orders: list[tuple[str, dict[str, str]]] = [("9.0", {}), ("9.0", {"CXXFLAGS": "-DOTHER"}), ("8.0+PTX", {})]
-
-    def make(order: tuple[str, dict[str, str]]) -> Entry:
-        archs, environ = order
-        place = CommandLine(tmp_path_factory.mktemp("built"))
-        answer = place("build", MINI, "--arch", archs, environ={**environ, "ARCHPATCH_CACHE": str(place.folder)})
-        return Wheelhouse(place.wheelhouse).entry(answer.wheel)
-
-    with ThreadPoolExecutor(2) as pool:
-        return tuple(pool.map(make, orders))
-
-
-GPUS = {("sm_90",): "h200", ("sm_80", "compute_80"): "a100"}
-
-
-def publish(house: Wheelhouse, *built: Entry) -> None:
-    """Do with wheels what a build does in the end."""
-    for each in built:
-        stack = Stack(torch=each.record.inputs["torch"], cuda=each.record.inputs["cuda"])
-        entry = house.publish(each.wheel, each.record, stack)
-        house.remember(each.record.fingerprint, entry, {})
-        house.offer(entry, GPUS[entry.record.device_code], stack)
-
-
-def look(house: Wheelhouse, *built: Entry) -> None:
-    """Assert that a reader sees intact wheels with their own records alone, and that every hit is the right one."""
-    records = [each.record for each in built]
-    for entry in (*house.entries(), *(entry for gpu in house.gpus() for entry in house.entries_for(gpu))):
-        entry.check()
-        assert entry.record in records
-    for record in records:
-        for found in (house.find(record.fingerprint), house.recall(record.fingerprint, {})):
-            assert found is None or found.record == record
-    for fault in verify(house):
-        # A wheel that was about to be replaced is gone; its rerun brings what its links lead to.
-        assert fault.path.is_symlink(), fault
-        assert not fault.path.exists(), fault
-
-
 def assert_published(house: Wheelhouse, wanted: dict[str, Record], left: list[str]) -> None:
     """Assert that exactly the wheels of `wanted`, by file name, are there, and no file but those in `left`."""
     assert list(verify(house)) == []
     assert {entry.wheel.name: entry.record for entry in house.entries()} == wanted
     assert all(house.recall(record.fingerprint, {}) for record in wanted.values())
     assert files(house) == left
+    assert locks(house) == ["publish.lock"]
 
 
 def last_of_each_name(built: tuple[Entry, ...]) -> dict[str, Record]:
@@ -189,7 +144,7 @@ def test_a_killed_publisher_shows_nothing_wrong_and_a_rerun_ends_well(built: tup
         order = tuple(random.sample(built, len(built)))
         if killed_after(partial(publish, house, *order), random.uniform(0, seconds)):
             kills += 1
-            look(house, *built)
+            assert_intact(house, *built)
             publish(house, *order)
             assert_published(house, last_of_each_name(order), left)
         if kills == KILLS:
@@ -212,7 +167,7 @@ def test_a_publisher_that_is_killed_before_any_of_its_steps(
         shutil.copytree(before.root, house.root, symlinks=True)
         if not killed_before_step(partial(publish, house, first), number):
             break
-        look(house, first, other)
+        assert_intact(house, first, other)
         publish(house, first)
         assert_published(house, {first.wheel.name: first.record}, files(reference))
     print(f"{number - 1} steps")  # noqa: T201 - shown when this fails
