@@ -21,6 +21,7 @@ from archpatch.cli.main import run
 from archpatch.errors import CacheRefused, ToolchainError
 from archpatch.kernel_cache.archive import opened
 from archpatch.kernel_cache.lane import Lane
+from archpatch.kernel_cache.manifest import Manifest
 from archpatch.kernel_cache.restore import Restored, restore
 from archpatch.kernel_cache.save import save
 from archpatch.kernel_cache.store import Store
@@ -95,6 +96,8 @@ def test_the_command_says_why_and_exits_5(archive: Path, tmp_path: Path, capsys:
 
 @pytest.mark.parametrize("limit", [100, LIMIT])
 def test_the_limit_holds_whatever_the_headers_say(limit: int, archive: Path, tmp_path: Path) -> None:
+    triton_kernel(tmp_path / "root", "large", size=2 << 20)
+    save(Store(archive), tmp_path / "root", lane=LANE, key=key(), limit=LIMIT)
     (tmp_path / "beside").mkdir()
     if limit == LIMIT:
         with opened(archive, LANE, beside=tmp_path / "beside", limit=limit) as (manifest, folder):
@@ -125,6 +128,15 @@ def _link(tar: tarfile.TarFile) -> None:
     info = tarfile.TarInfo("triton/A/more.ptx")
     info.type, info.linkname = tarfile.SYMTYPE, "add.ptx"
     tar.addfile(info)
+
+
+@pytest.mark.parametrize("name", ["", "a\nsaved=true", "k\x1b[2J", "x" * 501])
+def test_a_key_that_would_say_more_than_a_key_is_refused(name: str, archive: Path, tmp_path: Path) -> None:
+    with opened(archive, LANE, beside=tmp_path, limit=LIMIT) as (manifest, _):
+        forged = replace(manifest, key=name).to_json()
+    (tmp_path / "manifest.json").write_bytes(forged)
+    with pytest.raises(CacheRefused, match="no manifest that can be read"):
+        Manifest.read(tmp_path / "manifest.json")
 
 
 @pytest.mark.parametrize(("change", "says"), [(_file, "not what the manifest says"), (_link, "it holds a link")])

@@ -8,9 +8,24 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from kernels import LANE, LIMIT, age, compiler, elf, folder, inductor_graph, key, listing, triton_kernel, use, write
+from kernels import (
+    LANE,
+    LIMIT,
+    STAGES,
+    age,
+    compiler,
+    elf,
+    folder,
+    inductor_graph,
+    key,
+    listing,
+    triton_kernel,
+    use,
+    write,
+)
 
 from archpatch.cli.main import run
+from archpatch.kernel_cache.archive import PER_FILE
 from archpatch.kernel_cache.restore import Restored
 from archpatch.kernel_cache.restore import restore as restore_
 from archpatch.kernel_cache.save import Saved
@@ -136,7 +151,7 @@ def test_the_newest_of_the_lane_is_taken(store: Path, root: Path, tmp_path: Path
 
 def test_within_a_budget_what_was_idle_the_longest_goes_first(store: Path, root: Path, tmp_path: Path) -> None:
     shutil.rmtree(folder(root, "inductor"))
-    size = save(store, root).plan.size // 2
+    cost = save(store, root).plan.size // 2 + len(STAGES) * PER_FILE + PER_FILE
     roots = [root]
     for week in (49, 50):
         roots.append(tmp_path / str(week))
@@ -148,9 +163,19 @@ def test_within_a_budget_what_was_idle_the_longest_goes_first(store: Path, root:
     restore(store, last, key(week=51))
     use(folder(last, "triton") / "W49")
     triton_kernel(last, "new", digest="N")
-    saved = save(store, last, key(week=51), limit=4 * size + 300)
+    saved = save(store, last, key(week=51), limit=4 * cost + 300)
     assert saved.plan.left_out == (("triton/A", "the budget is used up"),)
     assert dict(saved.plan.idle) == {"triton/M": 1, "triton/N": 0, "triton/W49": 0, "triton/W50": 1}
+
+
+def test_what_a_budget_lets_in_it_lets_out(store: Path, tmp_path: Path) -> None:
+    for number in range(300):
+        write(folder(tmp_path / "root", "cupy") / ("x" * 150 + str(number)), b"x" * 513)
+    limit = 300 * (513 + PER_FILE)
+    saved = save(store, tmp_path / "root", limit=limit)
+    assert (len(saved.plan.entries), saved.plan.left_out) == (300, ())
+    assert restore(store, tmp_path / "r", limit=limit).entries == 300
+    assert len(save(tmp_path / "other", tmp_path / "root", limit=limit - 1).plan.left_out) == 1
 
 
 def test_what_is_unsound_is_left_out_on_both_ways(store: Path, root: Path, tmp_path: Path) -> None:

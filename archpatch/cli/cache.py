@@ -298,7 +298,8 @@ def _print_markdown(report: Report) -> None:
     for title, rows in (("compiler", report.compilers), ("kernel of Triton", report.kernels)):
         if rows:
             click.echo("| " + " | ".join((title, *_COLUMNS, "seconds")) + " |\n|---" + "|---:" * 6 + "|")
-            click.echo("\n".join(f"| {' | '.join(_cells(counts, report))} |" for counts in rows) + "\n")
+            cells = ([cell.replace("|", "\\|") for cell in _cells(counts, report)] for counts in rows)
+            click.echo("\n".join(f"| {' | '.join(row)} |" for row in cells) + "\n")
     click.echo("\n".join(f"- {note}" for note in _notes(report)))
 
 
@@ -310,7 +311,7 @@ def _tell_left_out(left_out: tuple[tuple[str, str], ...]) -> None:
     """Say how much was left out for each reason, with the first names."""
     by_reason: dict[str, list[str]] = {}
     for name, reason in left_out:
-        by_reason.setdefault(reason, []).append(name)
+        by_reason.setdefault(reason, []).append(ascii(name)[1:-1])  # names are those of an archive
     for reason, names in by_reason.items():
         shown = ", ".join(names[:_NAMES_SHOWN]) + (" ..." if len(names) > _NAMES_SHOWN else "")
         click.echo(f"archpatch: left out, {reason}: {len(names)} ({shown})", err=True)

@@ -18,9 +18,13 @@ from archpatch.kernel_cache.manifest import NAME, Manifest
 from archpatch.storage.archives import unpack
 from archpatch.storage.atomic import disk_errors, sha256_of, staging_folder
 
-__all__ = ["SUFFIX", "Content", "opened", "write_archive"]
+__all__ = ["PER_FILE", "SUFFIX", "Content", "opened", "write_archive"]
 
 SUFFIX = ".tar.zst"
+#: What a file takes beside its content, at most: two headers of tar's, padding, a line of the manifest (bytes).
+PER_FILE = 3072
+#: What an archive takes beside its files: the rest of the manifest, the end.
+_FRAME = 1 << 20
 #: The time of every file in an archive, 1980-01-01: older than whatever a build compares it with.
 _TIME = 315532800
 #: A kernel of Triton is eight files.
@@ -64,13 +68,13 @@ def write_archive(path: Path, content: Iterator[Content], manifest: Mapping[str,
 def opened(archive: Path, lane: Lane, *, beside: Path, limit: int) -> Iterator[tuple[Manifest, Path]]:
     """Yield the manifest of an archive and the folder, in `beside`, where its files lie for a while.
 
-    Raises `CacheRefused` where it is hostile, damaged, larger than `limit` bytes, of another lane, or holds anything
-    but what its manifest says.
+    Raises `CacheRefused` where it is hostile, damaged, of another lane, holds anything but what its manifest says, or
+    more than `limit` bytes, each file counted with `PER_FILE`.
     """
     with staging_folder(beside / "restore") as staging:
         folder = staging / "content"
         try:
-            unpack(archive, folder, max_bytes=limit, max_members=_MOST_FILES)
+            unpack(archive, folder, max_bytes=limit + _FRAME, max_members=_MOST_FILES)
         except FetchFailed as error:
             raise CacheRefused(error.message, remedy=_REMEDY) from None
         try:

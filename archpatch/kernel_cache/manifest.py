@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -55,7 +56,7 @@ class Manifest:
             if data["schema"] != SCHEMA:
                 raise CacheRefused(f"its manifest is of schema {data['schema']!r:.50}, not {SCHEMA}")
             return cls(
-                key=_text(data["key"]),
+                key=_key(data["key"]),
                 lane=Lane.from_json(data["lane"]),
                 inputs=_texts(data["inputs"]),
                 files=_texts(data["files"]),
@@ -66,7 +67,14 @@ class Manifest:
             raise CacheRefused(f"it has no manifest that can be read: {type(error).__name__}") from None
 
 
-def _text(value: Any) -> str:  # noqa: ANN401 - what JSON holds
+def _key(value: Any) -> str:  # noqa: ANN401 - what JSON holds
+    """Return a key, which ends up on terminals and in a CI's variables: it has no other characters than keys have."""
+    if re.fullmatch(r"[A-Za-z0-9._+-]{1,500}", _text(value)) is None:
+        raise ValueError("no key")
+    return _text(value)
+
+
+def _text(value: Any) -> str:  # noqa: ANN401 - as above
     if not isinstance(value, str):
         raise TypeError("no text")
     return value

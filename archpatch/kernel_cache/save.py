@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
-from archpatch.kernel_cache.archive import Content, write_archive
+from archpatch.kernel_cache.archive import PER_FILE, Content, write_archive
 from archpatch.kernel_cache.lane import Lane
 from archpatch.kernel_cache.ninja import LOG, read_build
 from archpatch.kernel_cache.place import bare_group
@@ -48,7 +48,8 @@ class Saved:
 def save(store: Store, root: Path, *, lane: Lane, key: Key, limit: int) -> Saved:
     """Write the archive for `key` unless it exists already or nothing is new since the restore.
 
-    `limit` is the most bytes of files that go into it; what was not used for the most saves in a row is left out first.
+    `limit` is the most bytes of files that go into it, each with `PER_FILE` for what an archive says of it; what was
+    not used for the most saves in a row is left out first.
     """
     root = root.absolute()
     snapshot = Snapshot.read(root, lane)
@@ -100,9 +101,10 @@ def _within(found: list[tuple[int, Checked]], limit: int) -> tuple[list[tuple[in
     """Return what fits into `limit` bytes, the most lately used first, and the names of the rest."""
     kept, over, left = [], [], limit
     for idle, checked in sorted(found, key=lambda each: (each[0], each[1].entry.name)):
-        if _size(checked) <= left:
+        cost = _size(checked) + PER_FILE * len(checked.sound)
+        if cost <= left:
             kept.append((idle, checked))
-            left -= _size(checked)
+            left -= cost
         else:
             over.append(checked.entry.name)
     return kept, over

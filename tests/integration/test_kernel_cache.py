@@ -346,7 +346,8 @@ def test_the_variables_need_neither_a_user_nor_a_home_nor_torch(place: Path) -> 
 # --- a crowd -----------------------------------------------------------------------------------
 
 CROWD = ("direct", "direct", "node", "node", "node", "node", "saver", "saver")
-SECONDS = 60
+#: It ends when so many were killed and so many kernels compiled or found, or else fails after so many seconds.
+KILLS, COMPILES, SECONDS = 40, 150, 420
 BLOCKS = tuple(1 << power for power in range(4, 13))
 
 
@@ -372,6 +373,9 @@ def test_many_that_are_killed_at_random_leave_nothing_torn(place: Path) -> None:
     shared, log = place / "shared", place / "log"
     shared.mkdir()
     base = program(place, "base")
+    started = time.monotonic()
+    base.triton("80:128")
+    pace = time.monotonic() - started  # a loaded machine takes its time to start a process
     words = [f"{arch}:{block}" for arch in (80, 90) for block in BLOCKS]
     expected = {(each["arch"], each["block"]): each["cubin"] for each in base.triton(*words)}
 
@@ -384,11 +388,14 @@ def test_many_that_are_killed_at_random_leave_nothing_torn(place: Path) -> None:
 
     crowd = [start(number) for number in range(len(CROWD))]
     kills, found, ended = 0, list[str](), time.monotonic() + SECONDS
+    log.touch()
     try:
-        while time.monotonic() < ended:
-            alive = time.monotonic() + rng.uniform(0.2, 1.5)
+        while kills < KILLS or len(log.read_text().splitlines()) < COMPILES:
+            assert time.monotonic() < ended, f"only {kills} kills, {len(log.read_text().splitlines())} compiles"
+            alive = time.monotonic() + rng.uniform(0.05, 1.2) * pace
             while time.monotonic() < alive:
                 found += torn(shared)
+                time.sleep(0.02)
             victim = rng.randrange(len(crowd))
             status = crowd[victim].poll()
             assert status is None, (place / "errors").read_text()[-3000:]
@@ -403,8 +410,7 @@ def test_many_that_are_killed_at_random_leave_nothing_torn(place: Path) -> None:
     told = [json.loads(line) for line in log.read_text().splitlines()]
     sys.stdout.write(f"{kills} kills, {len(told)} compiles, {sum(hits(told))} of them hits\n")
     assert found == torn(shared) == []
-    assert kills > SECONDS / 4
-    assert sum(hits(told)) > 10
+    assert 0 < sum(hits(told)) < len(told)
     assert [each for each in told if expected[each["arch"], each["block"]] != each["cubin"]] == []
     last = program(place, "last")
     fetch(last.root, shared, lane=LANE)
