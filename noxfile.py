@@ -28,14 +28,14 @@ def lint(session: nox.Session) -> None:
 @nox.session
 def types(session: nox.Session) -> None:
     """Check types, strictly."""
-    session.install("mypy==2.4.1", "nox", "nvidia-ml-py", "tomli", "typing_extensions", ".")
+    session.install("mypy==2.4.1", "nox", "nvidia-ml-py", "tomli", "typing_extensions", ".[cache]")
     session.run("mypy")
 
 
 @nox.session
 def tests(session: nox.Session) -> None:
     """Run the unit tests: no process, no network, no torch."""
-    session.install("-e", ".", *TESTING)
+    session.install("-e", ".[cache]", *TESTING)
     session.run("pytest", "--cov", "--cov-report=term-missing:skip-covered", *session.posargs)
     if not session.posargs:
         # The rules of matching are small and decide everything: no branch of theirs goes untested.
@@ -45,7 +45,7 @@ def tests(session: nox.Session) -> None:
 @nox.session
 def integration(session: nox.Session) -> None:
     """Run the tests with the real nvcc, the real torch and real sdists; takes a quarter of an hour on two cores."""
-    session.install("-e", ".[build]", TORCH, *TESTING)
+    session.install("-e", ".[build,cache]", TORCH, *TESTING)
     session.run("pytest", "-m", "integration", *session.posargs)
 
 
@@ -89,3 +89,10 @@ def fuzz(session: nox.Session) -> None:
     """Check what has to hold for mutated inputs: `nox -s fuzz -- rewrite|slim --seed 1 --inputs 20000`."""
     session.install("-e", ".")
     session.run("python", "tests/fuzz", *session.posargs)
+
+
+@nox.session
+def fuzz_archives(session: nox.Session) -> None:
+    """Restore mutated archives of kernels, and check that nothing else happens: `nox -s fuzz_archives -- --seed 1`."""
+    session.install("-e", ".[cache]")
+    session.run("python", "tests/fuzz/archives.py", *session.posargs)

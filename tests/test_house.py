@@ -1,62 +1,24 @@
 from __future__ import annotations
 
 import json
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
+from records import STACK, make
 
 from archpatch.arch.arch import DeviceCode
 from archpatch.errors import UsageError, WheelhouseConflict, WheelhouseDamaged
-from archpatch.storage.atomic import sha256_of
-from archpatch.storage.fingerprint import fingerprint
+from archpatch.storage.sealed import seal, unseal
 from archpatch.wheelhouse.house import Entry, Wheelhouse
 from archpatch.wheelhouse.layout import Stack
 from archpatch.wheelhouse.record import Record, record_path
 
 FITS = {"python": "cp311"}
 ENVIRON = {"READ": "1", "OTHER": "2"}
-STACK = Stack(torch="2.14.1+cu130", cuda="13.0")
-
-
-def make(
-    folder: Path, *, codes: str = "sm_90", version: str = "1.0", content: bytes = b"wheel", **inputs: str
-) -> tuple[Path, Record]:
-    folder.mkdir(exist_ok=True)
-    tags = ".".join(DeviceCode.parse(code).tag for code in codes.split())
-    wheel = folder / f"mini-{version}+cu130torch2.14.1{tags}-cp311-cp311-linux_x86_64.whl"
-    wheel.write_bytes(content)
-    everything = {
-        "package": "mini",
-        "version": version,
-        "pairs": codes,
-        "torch": STACK.torch,
-        "python": "cp311",
-        **inputs,
-    }
-    record = Record(
-        name="mini",
-        version=version,
-        wheel=wheel.name,
-        sha256=sha256_of(wheel),
-        size=len(content),
-        fingerprint=fingerprint(everything),
-        inputs=everything,
-        request={"archs": ["9.0"], "gpus": [], "source": "--arch", "on_missing": "error"},
-        pairs=(),
-        flag_sources=(),
-        device_code=tuple(codes.split()),
-        extensions={"mini": tuple(codes.split())},
-        needs={"glibc": "2.17", "glibcxx": None},
-        source={"origin": "here", "digest": "0"},
-        toolchain={},
-        times={"compile": 1.0},
-        created="2026-11-30T00:00:00+00:00",
-        archpatch="0.1.0",
-    )
-    return wheel, record
 
 
 @pytest.fixture
@@ -99,6 +61,16 @@ def test_a_gpu_type_gets_a_relative_link(house: Wheelhouse, entry: Entry) -> Non
     assert house.gpus() == ("h200",)
 
 
+def test_a_wheelhouse_behind_a_link_has_one_path_for_each_wheel(
+    house: Wheelhouse, entry: Entry, tmp_path: Path
+) -> None:
+    house.offer(entry, "h200", STACK)
+    (tmp_path / "link").symlink_to(house.root)
+    behind = Wheelhouse(tmp_path / "link")
+    assert list(behind.entries_for("h200")) == list(behind.entries())
+    assert [behind.gpus_of(each) for each in behind.entries()] == [("h200",)]
+
+
 def test_a_moved_wheelhouse_keeps_its_links(house: Wheelhouse, entry: Entry, tmp_path: Path) -> None:
     house.offer(entry, "h200", STACK)
     moved = Wheelhouse(house.root.rename(tmp_path / "elsewhere"))
@@ -114,6 +86,18 @@ def test_a_new_link_takes_the_place_of_one_for_the_same_release(
     house.offer(newer, "l4", STACK)
     house.offer(other, "l4", STACK)
     assert [link.name for link in house.links("l4")] == [other.wheel.name, newer.wheel.name]
+
+
+def test_an_older_link_goes_also_when_the_process_that_placed_the_newer_one_was_killed(
+    house: Wheelhouse, entry: Entry, tmp_path: Path
+) -> None:
+    older = house.offer(entry, "l4", STACK)
+    target = older.readlink()
+    newer = house.publish(*make(tmp_path / "made", codes="sm_89"), STACK)
+    house.offer(newer, "l4", STACK)
+    older.symlink_to(target)
+    assert house.offer(newer, "l4", STACK).name == newer.wheel.name
+    assert [link.name for link in house.links("l4")] == [newer.wheel.name]
 
 
 def test_without_links_the_folder_is_an_index(house: Wheelhouse, entry: Entry, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -154,14 +138,91 @@ def test_a_failed_publish_keeps_what_was_there(house: Wheelhouse, entry: Entry, 
     assert house.find(entry.record.fingerprint) == entry
 
 
-def test_what_a_killed_process_left_is_not_seen_and_is_swept(house: Wheelhouse, entry: Entry, tmp_path: Path) -> None:
-    folder = entry.wheel.parent
-    (folder / ".staging").mkdir()
-    (folder / ".staging" / entry.wheel.name).write_bytes(b"half")
-    (folder / "orphan-1.0-cp311-cp311-linux_x86_64.whl.json").write_text("{}")
+def leave_as_killed(house: Wheelhouse, entry: Entry) -> list[Path]:
+    """Make what processes leave that are killed while they publish, link, and note, and while they hold a lock."""
+    link = house.offer(entry, "h200", STACK)
+    house.remember("other", entry, {})
+    half = entry.wheel.parent / ".staging" / entry.wheel.name
+    left = [
+        half,
+        entry.wheel.with_name("orphan-1.0-cp311-cp311-linux_x86_64.whl.json"),
+        link.with_name(f".{link.name}.tmp"),
+        link.with_name(".index.html.12345678.tmp"),
+        house.root / ".archpatch" / "memo" / ".key.json.12345678.tmp",
+        house.root / ".archpatch" / "locks" / "dead.lock",
+    ]
+    for path in left:
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("half")
+    return left
+
+
+def test_what_killed_processes_left_is_not_seen(house: Wheelhouse, entry: Entry) -> None:
+    leave_as_killed(house, entry)
     assert [each.wheel for each in house.entries()] == [entry.wheel]
-    house.publish(*make(tmp_path / "made", version="2.0"), STACK)
-    assert sorted(path.name[:8] for path in folder.iterdir()) == ["mini-1.0", "mini-1.0", "mini-2.0", "mini-2.0"]
+    assert [each.wheel for each in house.entries_for("h200")] == [entry.wheel]
+    assert [memo.name for memo in house.memos()] == ["other.json"]
+
+
+@pytest.mark.parametrize("write", ["publish", "offer", "remember"])
+def test_whoever_writes_sweeps_what_killed_processes_left(
+    house: Wheelhouse, entry: Entry, tmp_path: Path, write: str
+) -> None:
+    left = leave_as_killed(house, entry)
+    {
+        "publish": lambda: house.publish(*make(tmp_path / "made", codes="sm_80"), STACK),
+        "offer": lambda: house.offer(entry, "l4", STACK),
+        "remember": lambda: house.remember("key", entry, {}),
+    }[write]()
+    assert not any(path.exists() for path in left)
+    assert house.entry(entry.wheel) == entry
+
+
+def test_a_lock_that_is_held_is_not_swept(house: Wheelhouse, entry: Entry) -> None:
+    locks = house.root / ".archpatch" / "locks"
+    with house.lock("held"):
+        house.remember("key", entry, {})
+        assert sorted(path.name for path in locks.iterdir()) == ["held.lock", "publish.lock"]
+    house.remember("key", entry, {})
+    assert [path.name for path in locks.iterdir()] == ["publish.lock"]
+
+
+def test_whoever_waits_for_a_lock_is_told_and_gets_it(house: Wheelhouse) -> None:
+    said: list[str] = []
+    with ExitStack() as first:
+        first.enter_context(house.lock("name"))
+        with house.lock("name", waiting=lambda: (said.append("waits"), first.close())[0]):
+            assert said == ["waits"]
+
+
+def test_until_the_new_wheel_is_there_the_old_one_is_not_seen_with_its_record(
+    house: Wheelhouse, entry: Entry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process can be killed between the two renames of a replacement."""
+    seen: list[list[Entry]] = []
+    rename = Path.replace
+
+    def look_and_rename(path: Path, target: Path) -> Path:
+        seen.append(list(house.entries()))
+        renamed = rename(path, target)
+        assert all(each.record == Record.read(record_path(each.wheel)) for each in house.entries())
+        seen.append(list(house.entries()))
+        return renamed
+
+    monkeypatch.setattr(Path, "replace", look_and_rename)
+    new = house.publish(*make(tmp_path / "made", content=b"other", torch="2.15.0+cu130"), STACK)
+    # The first rename is that of the staged record's own temporary file.
+    assert seen == [[entry], [entry], [], [], [], [new]]
+
+
+def test_a_damaged_wheel_is_no_conflict(house: Wheelhouse, entry: Entry, tmp_path: Path) -> None:
+    wheel, record = make(tmp_path / "made", content=b"other", torch="2.15.0+cu130")
+    entry.wheel.write_bytes(b"WHEEL")
+    assert house.publish(wheel, record, STACK, replace=False).record == record
+
+
+def test_the_same_wheel_again_is_no_conflict(house: Wheelhouse, entry: Entry, tmp_path: Path) -> None:
+    assert house.publish(*make(tmp_path / "made"), STACK, replace=False) == entry
 
 
 def test_a_wheel_without_record_is_not_served(house: Wheelhouse, entry: Entry) -> None:
@@ -178,6 +239,65 @@ def test_a_wheel_without_record_is_not_served(house: Wheelhouse, entry: Entry) -
 def test_a_torn_or_foreign_record_is_not_served(house: Wheelhouse, entry: Entry, content: str) -> None:
     record_path(entry.wheel).write_text(content)
     assert house.find(entry.record.fingerprint) is None
+
+
+@pytest.mark.parametrize(
+    ("old", "new"), [('"mini"', '"maxi"'), ("sm_90", "sm_80"), ('"compile": 1.0', '"compile": 2.0'), ("torch", "flax")]
+)
+def test_an_edited_record_is_not_served(house: Wheelhouse, entry: Entry, old: str, new: str) -> None:
+    path = record_path(entry.wheel)
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new, 1))
+    assert list(house.entries()) == []
+    with pytest.raises(WheelhouseDamaged, match="was changed after it was written"):
+        house.entry(entry.wheel)
+
+
+def test_a_record_of_another_schema_is_not_served(house: Wheelhouse, entry: Entry) -> None:
+    path = record_path(entry.wheel)
+    content = unseal(path.read_text())
+    path.write_text(json.dumps(seal({**content, "schema": "archpatch.record/2"})))
+    with pytest.raises(WheelhouseDamaged, match=r"is no record of schema archpatch\.record/1"):
+        house.entry(entry.wheel)
+
+
+def test_swapped_records_are_not_served(house: Wheelhouse, entry: Entry, tmp_path: Path) -> None:
+    other = house.publish(*make(tmp_path / "made", version="2.0"), STACK)
+    one, two = record_path(entry.wheel), record_path(other.wheel)
+    texts = one.read_text(), two.read_text()
+    one.write_text(texts[1])
+    two.write_text(texts[0])
+    assert list(house.entries()) == []
+    assert house.find(entry.record.fingerprint) is None
+
+
+@pytest.mark.parametrize("content", [b"whee", b"wheels", b""])
+def test_a_wheel_of_another_size_is_not_listed(house: Wheelhouse, entry: Entry, content: bytes) -> None:
+    entry.wheel.write_bytes(content)
+    assert list(house.entries()) == []
+
+
+def test_a_link_in_a_wheels_place_is_not_served(house: Wheelhouse, entry: Entry, tmp_path: Path) -> None:
+    house.remember("key", entry, {})
+    entry.wheel.rename(tmp_path / entry.wheel.name)
+    entry.wheel.symlink_to(tmp_path / entry.wheel.name)
+    assert list(house.entries()) == []
+    assert house.find(entry.record.fingerprint) is None
+    assert house.recall("key", {}) is None
+    assert list(house.wheels()) == [entry.wheel]
+
+
+def test_a_hard_link_is_a_wheel_until_it_is_changed_elsewhere(house: Wheelhouse, entry: Entry, tmp_path: Path) -> None:
+    """Copies of a wheelhouse are made with hard links (`cp -al`); publishing never writes through one."""
+    copy = tmp_path / "copy.whl"
+    copy.hardlink_to(entry.wheel)
+    assert house.find(entry.record.fingerprint) == entry
+    copy.write_bytes(b"WHEEL")
+    assert house.find(entry.record.fingerprint) is None
+    house.publish(*make(tmp_path / "made"), STACK)
+    assert house.find(entry.record.fingerprint) == entry
+    assert copy.read_bytes() == b"WHEEL"
 
 
 def test_a_request_is_remembered_while_its_wheel_is_intact(house: Wheelhouse, entry: Entry) -> None:
@@ -201,7 +321,11 @@ def test_a_memo_holds_while_the_variables_that_were_read_do(house: Wheelhouse, e
 
 def test_a_link_has_to_lead_to_a_wheel_of_the_house(house: Wheelhouse, entry: Entry, tmp_path: Path) -> None:
     link = house.offer(entry, "h200", STACK)
-    for target in (tmp_path / "nowhere.whl", tmp_path / "made" / entry.wheel.name, entry.wheel.parent):
+    elsewhere = entry.wheel.parent.with_name("torch2.13.0-cu130") / entry.wheel.name
+    elsewhere.parent.mkdir()
+    for path in (entry.wheel, record_path(entry.wheel)):
+        elsewhere.with_name(path.name).write_bytes(path.read_bytes())
+    for target in (tmp_path / "nowhere.whl", tmp_path / "made" / entry.wheel.name, entry.wheel.parent, link, elsewhere):
         link.unlink()
         link.symlink_to(target)
         assert list(house.entries_for("h200")) == []
@@ -214,6 +338,25 @@ def test_a_broken_memo_is_no_answer(house: Wheelhouse, entry: Entry, note: str) 
     house.remember("key", entry, {"READ": "1", "UNSET": None})
     (house.root / ".archpatch" / "memo" / "key.json").write_text(note)
     assert house.recall("key", ENVIRON) is None
+
+
+def test_the_memo_of_another_request_is_no_answer(house: Wheelhouse, entry: Entry, tmp_path: Path) -> None:
+    house.remember("other", house.publish(*make(tmp_path / "made", codes="sm_80"), STACK), {})
+    house.remember("key", entry, {})
+    memo = house.root / ".archpatch" / "memo"
+    (memo / "key.json").write_bytes((memo / "other.json").read_bytes())
+    assert house.recall("key", {}) is None
+    with pytest.raises(WheelhouseDamaged, match="it is another request's"):
+        house.note(memo / "key.json")
+
+
+def test_an_edited_memo_is_no_answer(house: Wheelhouse, entry: Entry, tmp_path: Path) -> None:
+    other = house.publish(*make(tmp_path / "made", codes="sm_80"), STACK)
+    house.remember("key", entry, {})
+    memo = house.root / ".archpatch" / "memo" / "key.json"
+    edited = memo.read_text().replace(entry.record.fingerprint, other.record.fingerprint)
+    memo.write_text(edited.replace("sm90", "sm80"))
+    assert house.recall("key", {}) is None
 
 
 def test_a_memo_of_a_replaced_wheel_is_no_answer(house: Wheelhouse, entry: Entry, tmp_path: Path) -> None:

@@ -25,3 +25,14 @@ def test_json_has_what_a_ci_step_needs() -> None:
         "restore_prefixes": [key().prefix],
         "inputs": {"a": "1", "b": "2"},
     }
+
+
+def test_parts_that_pass_are_left_off_one_by_one() -> None:
+    passing = Key(parts=("kernels", "h200", "2026-W48", "monday"), inputs={}, passing=2)
+    assert passing.restore_prefixes == (
+        "kernels-h200-2026-W48-monday-",
+        "kernels-h200-2026-W48-",
+        "kernels-h200-",
+    )
+    assert passing.to_json()["restore_prefixes"] == list(passing.restore_prefixes)
+    assert key().restore_prefixes == (key().prefix,)

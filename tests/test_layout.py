@@ -6,7 +6,6 @@ import pytest
 from packaging.version import Version
 
 from archpatch.arch.arch import DeviceCode
-from archpatch.errors import UsageError
 from archpatch.storage.fingerprint import differing, fingerprint
 from archpatch.wheelhouse.layout import Stack, arch_folder, gpu_folder, local_version, relative_link
 
@@ -38,19 +37,6 @@ def test_device_code_names_folder_and_local_version(codes: str, folder: str, loc
     assert str(arch_folder(parsed, stack)) == f"{folder}/torch2.14.1-cu130"
     assert local_version(parsed, stack) == local
     assert Version(f"1.0+{local}").local == local, "PEP 440 leaves it as it is"
-
-
-@pytest.mark.parametrize(
-    ("text", "cuda"), [("2.14.1+cu130", "13.0"), ("2.6.0+cu118", "11.8"), ("2.15.0.dev20260101+cu132", "13.2")]
-)
-def test_a_torch_version_names_its_cuda(text: str, cuda: str) -> None:
-    assert Stack.parse(text) == Stack(torch=text, cuda=cuda)
-
-
-@pytest.mark.parametrize("text", ["", "2.14.1", "2.14.1+cpu", "2.14.1+cu1", "cu130", "2.14.1+cu130 "])
-def test_what_names_no_cuda_is_refused(text: str) -> None:
-    with pytest.raises(UsageError, match=r"Write it like 2\.14\.1\+cu130"):
-        Stack.parse(text)
 
 
 def test_a_gpu_type_has_a_folder_per_torch() -> None:

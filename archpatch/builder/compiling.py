@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import re
+import shutil
 import subprocess
+import tempfile
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,6 +16,7 @@ from pathlib import Path
 from archpatch.builder.diagnosis import first_error, is_disk_full
 from archpatch.builder.events import Listener
 from archpatch.builder.processes import run_logged, session_commands
+from archpatch.builder.working_folder import is_working_folder
 from archpatch.builder.workplace import Workplace
 from archpatch.errors import BuildFailed, DiskFull
 
@@ -43,6 +48,7 @@ def compile_wheel(workplace: Workplace, into: Path, *, sources: Sequence[Path]) 
         if status:
             raise subprocess.CalledProcessError(status, list(cmd))
 
+    _sweep_hooks(Path(tempfile.gettempdir()))
     into.mkdir(parents=True, exist_ok=True)
     try:
         builder = ProjectBuilder(workplace.tree, python_executable=str(workplace.python), runner=runner)
@@ -52,6 +58,19 @@ def compile_wheel(workplace: Workplace, into: Path, *, sources: Sequence[Path]) 
             return Path(builder.build("wheel", into))
     except (BuildException, BuildBackendException, subprocess.CalledProcessError) as error:
         raise _failure(workplace.log, error) from error
+
+
+def _sweep_hooks(folder: Path) -> None:
+    """Remove what builds that were killed left in the temporary folder `folder`.
+
+    There, and nowhere else, pyproject_hooks keeps the arguments of a hook (`tmp*/input.json`). Those of a wheel that
+    was to lie in a working folder which is gone are nobody's.
+    """
+    for arguments in folder.glob("tmp*/input.json"):
+        with contextlib.suppress(OSError, ValueError, LookupError, TypeError):
+            into = Path(json.loads(arguments.read_bytes())["kwargs"]["wheel_directory"])
+            if is_working_folder(into.parent) and not into.exists():
+                shutil.rmtree(arguments.parent)
 
 
 def _failure(log: Path, error: Exception) -> BuildFailed | DiskFull:

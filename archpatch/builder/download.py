@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-import os
-import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -15,6 +13,7 @@ from archpatch.builder.pip_settings import IndexSettings
 from archpatch.builder.requirement import IndexRequirement, redact_url
 from archpatch.builder.sdist_store import sdist_store, stored_sdist
 from archpatch.builder.session import IndexSession
+from archpatch.builder.working_folder import working_folder
 from archpatch.errors import FetchFailed, HashMismatch
 from archpatch.storage.atomic import disk_errors
 
@@ -65,21 +64,17 @@ def _mismatch(found: FoundSdist, *, wanted: str, got: str) -> HashMismatch:
 
 @contextmanager
 def _new_file(store: Path) -> Iterator[Path]:
-    """Give an empty file in `store`, which is removed at the end unless it was renamed."""
-    try:
-        store.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=store, prefix=".part-")
-    except (PermissionError, FileExistsError, NotADirectoryError) as error:
-        raise FetchFailed(
-            f"downloads cannot be kept in {store}: {error.strerror}",
-            remedy="Point ARCHPATCH_CACHE at a folder that can be written to.",
-        ) from None
-    os.close(handle)
-    path = Path(name)
-    try:
-        yield path
-    finally:
-        path.unlink(missing_ok=True)
+    """Give the path of a new file below `store`, which is removed at the end unless it was renamed."""
+    with ExitStack() as stack:
+        try:
+            store.mkdir(parents=True, exist_ok=True)
+            folder = stack.enter_context(working_folder(store))
+        except (PermissionError, FileExistsError, NotADirectoryError) as error:
+            raise FetchFailed(
+                f"downloads cannot be kept in {store}: {error.strerror}",
+                remedy="Point ARCHPATCH_CACHE at a folder that can be written to.",
+            ) from None
+        yield folder / "part"
 
 
 def _fetch(url: str, part: Path, settings: IndexSettings) -> str:

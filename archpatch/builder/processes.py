@@ -14,7 +14,7 @@ from typing import IO
 
 from archpatch.builder.commands import open_session
 
-__all__ = ["Watcher", "run_logged", "session_commands"]
+__all__ = ["Watcher", "end_workers", "run_logged", "session_commands"]
 
 _TICK = 0.5
 _GRACE = 5.0
@@ -36,8 +36,10 @@ def run_logged(
     Whatever ends the call early (Ctrl-C, an error in `watcher`) ends every process of that session too: ninja puts
     each compiler into a process group of its own, so a signal to the group alone would leave nvcc running.
     """
-    with log.open("ab") as sink:
-        process = open_session(command, cwd=cwd, environment=environment, stderr=subprocess.STDOUT)
+    with (
+        log.open("ab") as sink,
+        open_session(command, cwd=cwd, environment=environment, stderr=subprocess.STDOUT) as process,
+    ):
         try:
             assert process.stdout is not None  # noqa: S101 - it is a pipe
             for line in _lines(process.stdout, sink):
@@ -46,7 +48,6 @@ def run_logged(
             return process.wait()
         finally:
             end_session(process.pid)
-            process.wait()
 
 
 def _lines(source: IO[bytes], sink: IO[bytes]) -> Iterator[str | None]:
@@ -81,6 +82,17 @@ def end_session(session: int) -> None:
         deadline = time.monotonic() + _GRACE
         while time.monotonic() < deadline and any(_session_members(session)):
             time.sleep(0.02)
+
+
+def end_workers(folder: Path) -> None:
+    """End at once every process whose `TMPDIR` lies in `folder`, as that of all that a build starts does."""
+    inside = b"TMPDIR=" + os.fsencode(f"{folder}/")
+    for entry in os.scandir("/proc"):
+        if entry.name.isdecimal():
+            with contextlib.suppress(OSError):
+                variables = Path(entry.path, "environ").read_bytes().split(b"\0")
+                if any(variable.startswith(inside) for variable in variables):
+                    os.kill(int(entry.name), signal.SIGKILL)
 
 
 def session_commands(session: int) -> Iterator[list[str]]:

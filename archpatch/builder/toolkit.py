@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
@@ -18,6 +17,7 @@ from archpatch.arch.arch import Arch, DeviceCode, Pair
 from archpatch.builder.interpreter import Interpreter
 from archpatch.builder.questions import Ask, ask
 from archpatch.builder.toolkit_wheels import install, installed_folder
+from archpatch.builder.working_folder import working_folder
 from archpatch.errors import InvalidArchList, MissingFile, ToolchainError
 from archpatch.storage.cache_folder import cache_folder
 
@@ -233,7 +233,7 @@ def _places(environ: Mapping[str, str], local: Path, ask: Ask) -> Iterator[tuple
     nvcc = shutil.which("nvcc", path=environ.get("PATH", ""))
     if nvcc is not None:
         # Even a dry run makes temporary files, and one that is killed leaves them: they go with this folder.
-        with tempfile.TemporaryDirectory(prefix="archpatch-") as passing:
+        with working_folder() as passing:
             command = [nvcc, "--dryrun", "-x", "cu", os.devnull, "-c", "-o", os.devnull]
             answer = ask(["env", f"TMPDIR={passing}", *command])
         root = parse_root(answer.stderr + answer.stdout)

@@ -27,7 +27,11 @@ _COMMANDS = {
     "build": "archpatch.cli.build",
     "inspect": "archpatch.cli.inspect",
     "slim": "archpatch.cli.slim",
+    "plan": "archpatch.cli.plan",
+    "refresh": "archpatch.cli.refresh",
     "wheelhouse": "archpatch.cli.wheelhouse",
+    "key": "archpatch.cli.key",
+    "cache": "archpatch.cli.cache",
     "doctor": "archpatch.cli.doctor",
 }
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,7 +17,6 @@ from archpatch.cli.options import (
     offline_option,
     policy_from,
     python_option,
-    python_path,
 )
 from archpatch.cli.settings import Settings
 from archpatch.cli.show import print_json, warn
@@ -69,6 +67,7 @@ def command(
 def _file(target: str, *, writes: bool, options: dict[str, Any]) -> Iterator[Path]:
     """Yield the file to rewrite; a package is fetched into the output folder, or into a passing one."""
     from archpatch.builder.patching import setup_file
+    from archpatch.builder.working_folder import working_folder
     from archpatch.errors import UsageError
 
     output: Path | None = options["output"]
@@ -80,8 +79,8 @@ def _file(target: str, *, writes: bool, options: dict[str, Any]) -> Iterator[Pat
         return
     if output is None and writes:
         raise UsageError(f"{target} is no file or folder here", remedy="To fetch a package, name its folder with -o.")
-    with tempfile.TemporaryDirectory(prefix="archpatch-patch-") as passing:
-        folder = Path(passing, "source") if output is None else output
+    with working_folder() as passing:
+        folder = passing / "source" if output is None else output
         file = _fetched(target, folder, options)
         try:
             yield file
@@ -105,11 +104,11 @@ def _fetched(target: str, folder: Path, options: dict[str, Any]) -> Path:
 
 
 def _patch(ctx: click.Context, file: Path, asked: Any) -> Patch:
-    from archpatch.builder.interpreter import probe
+    from archpatch.builder.interpreter import find_python, probe
     from archpatch.builder.patching import patch_file
 
     settings: Settings = ctx.obj
-    torch = probe(python_path(ctx.params["python"])).torch
+    torch = probe(find_python(ctx.params["python"])).torch
     return patch_file(
         file,
         asked=asked,

@@ -10,10 +10,10 @@ import click
 from click.core import ParameterSource
 
 if TYPE_CHECKING:
-    from archpatch.config import Config
+    from archpatch.config import Config, PlanTable
     from archpatch.recipes.recipe import RecipeOverride
 
-__all__ = ["Settings", "origin"]
+__all__ = ["Settings", "origin", "plan_of"]
 
 
 class Settings:
@@ -41,7 +41,9 @@ class Settings:
         # A command takes what it has an option for and passes over the rest.
         values = dict(self.config.values)
         if command == "wheelhouse":
-            return {command: dict.fromkeys(("list", "path", "requirements", "verify"), without_request(values))}
+            return {
+                command: dict.fromkeys(("list", "path", "requirements", "index", "verify"), without_request(values))
+            }
         if command == "slim":
             # Where wheels are filed is no wish to file this one.
             values.pop("wheelhouse", None)
@@ -63,3 +65,18 @@ def origin(ctx: click.Context, option: str, settings: Settings) -> str:
     if source is ParameterSource.DEFAULT_MAP:
         return str(settings.config.path)
     return "default"
+
+
+def plan_of(ctx: click.Context) -> PlanTable:
+    """Return the project's plan. Raises `ConfigError` where there is none."""
+    from archpatch.errors import ConfigError
+
+    settings: Settings = ctx.obj
+    plan = settings.config.plan
+    if plan is None:
+        where = settings.config.path or "no pyproject.toml from here upwards"
+        raise ConfigError(
+            f"{where} has a [tool.archpatch.plan] table" if settings.config.path is None else f"{where}: no plan table",
+            remedy='Write one: [tool.archpatch.plan] with packages = ["NAME==VERSION"] and gpu = ["h200"].',
+        )
+    return plan

@@ -79,7 +79,9 @@ def command(ctx: click.Context, /, path: Path, as_json: bool, **options: Any) ->
 
 def _origin(path: Path, options: dict[str, Any]) -> Origin | None:
     """Return what has to be known of the wheel to file what is cut from it; None where nothing is filed."""
+    from archpatch.builder.interpreter import named_torch
     from archpatch.errors import UsageError
+    from archpatch.wheelhouse.layout import Stack
     from archpatch.wheelhouse.slimmed import Origin
 
     if options["wheelhouse"] is None:
@@ -88,7 +90,8 @@ def _origin(path: Path, options: dict[str, Any]) -> Origin | None:
         return None
     if not _is_wheel(path):
         raise UsageError(f"{path} is no wheel: it cannot be filed", remedy="Leave out --wheelhouse.")
-    return Origin.of(path, options["torch"])
+    torch = None if options["torch"] is None else named_torch(options["torch"])
+    return Origin.of(path, None if torch is None else Stack(torch=torch.version, cuda=str(torch.cuda)))
 
 
 def _wanted(ctx: click.Context, asked: Asked) -> Wanted:

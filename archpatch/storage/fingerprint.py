@@ -5,12 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
+from typing import Any
 
 __all__ = ["differing", "fingerprint"]
 
 
-def fingerprint(inputs: Mapping[str, str]) -> str:
-    """Return the SHA-256, in hexadecimal, of `inputs`; their order does not matter."""
+def fingerprint(inputs: Mapping[str, Any]) -> str:
+    """Return the SHA-256, in hexadecimal, of `inputs`, which are JSON values; the order of keys does not matter."""
     canonical = json.dumps(dict(inputs), sort_keys=True, ensure_ascii=True, separators=(",", ":"))
     return hashlib.sha256(canonical.encode("ascii")).hexdigest()
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -11,12 +10,25 @@ from pathlib import Path, PurePosixPath
 from packaging.version import Version
 
 from archpatch.arch.arch import DeviceCode, in_order
-from archpatch.errors import UsageError
 
-__all__ = ["HIDDEN", "Stack", "arch_folder", "gpu_folder", "local_version", "relative_link"]
+__all__ = [
+    "ANY_PYTHON",
+    "HIDDEN",
+    "INDEX",
+    "Stack",
+    "arch_folder",
+    "code_tags",
+    "gpu_folder",
+    "local_version",
+    "relative_link",
+]
 
 #: Everything that is no wheel and no record: locks and the memo. Readers skip it.
 HIDDEN = ".archpatch"
+#: The pages of the static index.
+INDEX = "index"
+#: What a record has in the place of an ABI (`cp311`) for a wheel that any Python 3 takes.
+ANY_PYTHON = "py3"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,14 +37,6 @@ class Stack:
 
     torch: str
     cuda: str
-
-    @classmethod
-    def parse(cls, text: str) -> Stack:
-        """Read a torch version as its CUDA builds spell it: `2.14.1+cu130`. Raises `UsageError`."""
-        match = re.fullmatch(r"\d+(?:\.\w+)*\+cu(\d+)(\d)", text)
-        if match is None:
-            raise UsageError(f"{text!r} is no CUDA build of torch", remedy="Write it like 2.14.1+cu130.")
-        return cls(torch=text, cuda=f"{match[1]}.{match[2]}")
 
     @property
     def cuda_tag(self) -> str:
@@ -46,6 +50,11 @@ class Stack:
         return name if self.cuda_tag in name else f"{name}-{self.cuda_tag}"
 
 
+def code_tags(codes: Iterable[DeviceCode]) -> str:
+    """Return device code as a folder is called for it: `sm80-sm90-ptx90`."""
+    return "-".join(code.tag for code in in_order(codes))
+
+
 def local_version(codes: Iterable[DeviceCode], stack: Stack) -> str:
     """Return the local version that says what is inside: `cu130torch2.14.1sm80.sm90.ptx90` (PEP 440)."""
     tags = ".".join(code.tag for code in in_order(codes))
@@ -54,7 +63,7 @@ def local_version(codes: Iterable[DeviceCode], stack: Stack) -> str:
 
 def arch_folder(codes: Iterable[DeviceCode], stack: Stack) -> PurePosixPath:
     """Return the folder of the wheels that hold exactly `codes`: `sm80-sm90-ptx90/torch2.14.1-cu130`."""
-    return PurePosixPath("-".join(code.tag for code in in_order(codes))) / stack.folder
+    return PurePosixPath(code_tags(codes)) / stack.folder
 
 
 def gpu_folder(gpu: str, stack: Stack) -> PurePosixPath:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
 from archpatch.errors import WheelhouseDamaged
+from archpatch.storage.sealed import seal, unseal
 
 __all__ = ["SCHEMA", "Record", "record_path"]
 
@@ -43,21 +45,33 @@ class Record:
     created: str
     archpatch: str
 
+    @property
+    def created_at(self) -> datetime | None:
+        """When the wheel was built: in UTC where no zone is recorded, None where it cannot be read."""
+        try:
+            created = datetime.fromisoformat(self.created)
+        except (TypeError, ValueError):
+            return None
+        return created if created.tzinfo is not None else created.replace(tzinfo=timezone.utc)
+
     def to_json(self) -> str:
-        """Return the record as it is written."""
-        return json.dumps({"schema": SCHEMA, **asdict(self)}, indent=2, sort_keys=False, ensure_ascii=False) + "\n"
+        """Return the record as it is written: sealed."""
+        return json.dumps(seal({"schema": SCHEMA, **asdict(self)}), indent=2, ensure_ascii=False) + "\n"
 
     @classmethod
     def read(cls, path: Path) -> Record:
-        """Read the record at `path`. Raises `WheelhouseDamaged` where it is missing, torn or of another schema."""
+        """Read the record at `path`.
+
+        Raises `WheelhouseDamaged` where it is missing, torn, edited or of another schema.
+        """
         try:
-            data = json.loads(path.read_text(encoding="utf-8"))
+            data = unseal(path.read_text(encoding="utf-8"))
         except FileNotFoundError:
             raise WheelhouseDamaged(f"{path} is missing", remedy=_REMEDY) from None
         except (OSError, ValueError) as error:
             raise WheelhouseDamaged(f"{path} cannot be read: {error}", remedy=_REMEDY) from None
         names = {field.name for field in fields(cls)}
-        if not isinstance(data, dict) or data.pop("schema", None) != SCHEMA or data.keys() != names:
+        if data.pop("schema", None) != SCHEMA or data.keys() != names:
             raise WheelhouseDamaged(f"{path} is no record of schema {SCHEMA}", remedy=_REMEDY)
         data["pairs"] = tuple(data["pairs"])
         data["flag_sources"] = tuple(data["flag_sources"])

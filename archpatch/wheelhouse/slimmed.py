@@ -18,17 +18,15 @@ from archpatch.errors import UsageError
 from archpatch.storage.atomic import sha256_of
 from archpatch.storage.fingerprint import fingerprint
 from archpatch.wheelhouse.house import Entry, Wheelhouse
-from archpatch.wheelhouse.layout import Stack, arch_folder
+from archpatch.wheelhouse.layout import ANY_PYTHON, Stack, arch_folder
 from archpatch.wheelhouse.record import Record, record_path
 from archpatch.wheels.metadata import read_metadata
 from archpatch.wheels.slim_wheel import Slimmed
 
-__all__ = ["ANY_PYTHON", "SLIM_GENERATION", "Filed", "Filing", "Origin", "file_slimmed"]
+__all__ = ["SLIM_GENERATION", "Filed", "Filing", "Origin", "file_slimmed"]
 
 #: Raised whenever the same order would give other bytes than before.
 SLIM_GENERATION: Final = "1"
-#: What a record says in the place of `cp311` for a wheel that any Python takes.
-ANY_PYTHON: Final = "py3"
 _MACHINES: Final = ("x86_64", "aarch64")
 _OUTSIDE: Final = "Leave out --wheelhouse: -o writes the wheel into a folder."
 
@@ -43,15 +41,16 @@ class Origin:
     inputs: Mapping[str, str]
 
     @classmethod
-    def of(cls, wheel: Path, torch: str | None) -> Origin:
-        """Look at the wheel's record, if archpatch has filed it; what has none is for the `torch` that is named.
+    def of(cls, wheel: Path, named: Stack | None) -> Origin:
+        """Look at the wheel's record, if archpatch has filed it; what has none is for the torch that is `named`.
 
         Raises `UsageError` where neither says which torch it is for, where they differ, or where a wheelhouse has no
         place for a wheel with such tags; `WheelhouseDamaged` where the record is not that of this wheel.
         """
-        named = None if torch is None else Stack.parse(torch)
-        if record_path(wheel).exists():
-            return cls._recorded(wheel, named)
+        # A GPU type's folder links to the wheel, and the record lies beside that.
+        real = wheel.resolve()
+        if record_path(real).exists():
+            return cls._recorded(real, named)
         if named is None:
             raise UsageError(
                 f"nothing says which torch {wheel.name} is for, and a wheelhouse is sorted by that",
@@ -61,8 +60,8 @@ class Origin:
         inputs = {
             "package": metadata.name,
             "version": metadata.version.public,
-            "python": _python(wheel, metadata.tags),
-            "platform": _platform(wheel, metadata.tags),
+            "python": _python(wheel.name, metadata.tags),
+            "platform": _platform(wheel.name, metadata.tags),
         }
         return cls(wheel=wheel, sha256=sha256_of(wheel), stack=named, inputs=inputs)
 
@@ -152,7 +151,7 @@ def _record(slimmed: Slimmed, origin: Origin, inputs: Mapping[str, str], *, fili
     )
 
 
-def _python(wheel: Path, tags: tuple[str, ...]) -> str:
+def _python(wheel: str, tags: tuple[str, ...]) -> str:
     """Return the ABI that a wheel is for (`cp311`), or `py3` where any Python 3 takes it."""
     pairs = {tuple(tag.split("-")[:2]) for tag in tags}
     names = {interpreter if abi == "none" else abi for interpreter, abi in pairs}
@@ -161,15 +160,15 @@ def _python(wheel: Path, tags: tuple[str, ...]) -> str:
     (name, *others) = names
     if others or not name.startswith("cp"):
         raise UsageError(
-            f"{wheel.name} is neither for one Python nor for any: a wheelhouse has no place for it", remedy=_OUTSIDE
+            f"{wheel} is neither for one Python nor for any: a wheelhouse has no place for it", remedy=_OUTSIDE
         )
     return name
 
 
-def _platform(wheel: Path, tags: tuple[str, ...]) -> str:
+def _platform(wheel: str, tags: tuple[str, ...]) -> str:
     """Return the platform as a build on such a machine has it; which glibc the wheel needs is in the record."""
     platforms = [tag.split("-")[2] for tag in tags]
     for machine in _MACHINES:
         if all(re.fullmatch(rf"(?:manylinux\w*|linux)_{machine}", platform) for platform in platforms):
             return f"linux_{machine}"
-    raise UsageError(f"{wheel.name} is not for Linux on x86_64 or aarch64", remedy=_OUTSIDE)
+    raise UsageError(f"{wheel} is not for Linux on x86_64 or aarch64", remedy=_OUTSIDE)

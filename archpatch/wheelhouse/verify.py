@@ -1,13 +1,12 @@
-"""Check a wheelhouse: every wheel against its record and itself, every link."""
+"""Check a wheelhouse: every wheel against its record and itself, every link, the memo."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
-from archpatch.arch.arch import DeviceCode
-from archpatch.arch.coverage import Verdict, best_for
 from archpatch.arch.gpu import find_gpu
 from archpatch.errors import ArchpatchError, UnknownGpu, WheelhouseDamaged
 from archpatch.storage.fingerprint import fingerprint
@@ -26,32 +25,53 @@ class Fault:
     problem: str
 
 
-def verify(house: Wheelhouse) -> Iterator[Fault]:
-    """Yield what is wrong: a wheel without a record, changed, unlike its record; a link that leads nowhere."""
+def verify(house: Wheelhouse) -> tuple[Fault, ...]:
+    """Return what is wrong: a wheel without a record, or unlike it; a link that leads nowhere; a memo; a stale page.
+
+    What looks wrong is looked at again while nobody writes: it may just have been replaced.
+    """
+    suspects = {path for path, look in _looks(house) if look() is not None}
+    if not suspects:
+        return ()
+    with house.unchanging():
+        seen = [(path, look()) for path, look in _looks(house) if path in suspects]
+    return tuple(Fault(path, problem) for path, problem in seen if problem is not None)
+
+
+def _looks(house: Wheelhouse) -> Iterator[tuple[Path, Callable[[], str | None]]]:
+    """Yield each thing to check and how."""
     for wheel in house.wheels():
-        problem = _problem(house, wheel)
-        if problem is not None:
-            yield Fault(wheel, problem)
+        yield wheel, partial(_problem, house, wheel)
     for gpu in house.gpus():
         for link in house.links(gpu):
-            problem = _link_problem(house, gpu, link)
-            if problem is not None:
-                yield Fault(link, problem)
+            yield link, partial(_link_problem, house, gpu, link)
+    for memo in house.memos():
+        yield memo, partial(_memo_problem, house, memo)
+    for page in house.stale_pages():
+        yield page, lambda: "does not say what the wheelhouse holds: run archpatch wheelhouse index"
+
+
+def _memo_problem(house: Wheelhouse, memo: Path) -> str | None:
+    try:
+        house.note(memo)
+    except WheelhouseDamaged as error:
+        return error.message
+    return None
 
 
 def _link_problem(house: Wheelhouse, gpu: str, link: Path) -> str | None:
     try:
-        record = house.linked(link).record
+        entry = house.linked(link)
         arch = find_gpu(gpu).arch
     except UnknownGpu:
         # A product that only the driver named: its arch is not known here.
         return None
     except ArchpatchError as error:
         return error.message
-    for name, codes in record.extensions.items():
-        if best_for(map(DeviceCode.parse, codes), arch)[1] is Verdict.NO:
-            return f"{gpu} ({arch}) runs nothing of the extension {name}: {', '.join(codes)}"
-    return None
+    name = entry.not_run_by(arch)
+    if name is None:
+        return None
+    return f"{gpu} ({arch}) runs nothing of the extension {name}: {', '.join(entry.record.extensions[name])}"
 
 
 def _problem(house: Wheelhouse, wheel: Path) -> str | None:

@@ -5,7 +5,7 @@ Sources: the binary distribution format and the recorded-projects specifications
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from packaging.metadata import parse_email
@@ -22,16 +22,20 @@ __all__ = ["WheelMetadata", "read_metadata", "relabel", "verify_record"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WheelMetadata:
-    """What a wheel's file name and its METADATA agree on; `name` is normalized, `tags` are sorted."""
+    """What a wheel's file name and its METADATA agree on; `name` is normalized, `tags` are sorted.
+
+    `requires_python` is METADATA's alone, as it stands there.
+    """
 
     name: str
     version: Version
     build: str
     tags: tuple[str, ...]
+    requires_python: str | None = None
 
 
 def read_metadata(wheel: Path) -> WheelMetadata:
-    """Read name, version and tags of a wheel; raise `UnreadableBinary` where file name and METADATA differ."""
+    """Read what a wheel says of itself; raise `UnreadableBinary` where file name and METADATA differ."""
     named = _parse_name(wheel)
     with opened_zip(wheel) as archive:
         folder = dist_info(archive, wheel=wheel)
@@ -42,7 +46,7 @@ def read_metadata(wheel: Path) -> WheelMetadata:
             f"{wheel}: METADATA says {name} {version}, the file name {named.name} {named.version}",
             remedy="Give the file the name that it was built with.",
         )
-    return named
+    return replace(named, requires_python=raw.get("requires_python"))
 
 
 def verify_record(wheel: Path) -> None:

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -119,20 +117,6 @@ def test_a_release_without_sources_ends_in_seconds(archpatch: CommandLine, relea
     assert time.monotonic() - started < 60
 
 
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A disk of 256 KiB, too small for the objects of a build."""
-    folder = tmp_path / "small"
-    folder.mkdir()
-    mounted = shutil.which("mount") and subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(folder)], capture_output=True, check=False
-    )
-    if not mounted or mounted.returncode:
-        pytest.skip("no small disk can be mounted here")
-    yield folder
-    subprocess.run(["umount", str(folder)], check=True)
-
-
 def test_a_full_wheelhouse_is_told_and_nothing_is_published(archpatch: CommandLine, small_disk: Path) -> None:
     (small_disk / "filler").write_bytes(bytes(230 * 1024))
     answer = archpatch("build", MINI, "--arch", "9.0", "--wheelhouse", small_disk / "house")
@@ -173,7 +157,7 @@ def test_an_interrupted_compile_leaves_no_process_and_no_wheel(
     )
     try:
         deadline = time.monotonic() + 120
-        while not compilers(archpatch.folder):
+        while not archpatch.compilers():
             assert process.poll() is None, process.communicate()
             assert time.monotonic() < deadline
             time.sleep(0.1)
@@ -183,20 +167,5 @@ def test_an_interrupted_compile_leaves_no_process_and_no_wheel(
         process.kill()
     assert process.returncode == status, stderr
     assert "Traceback" not in stderr
-    assert compilers(archpatch.folder) == []
+    assert archpatch.compilers() == []
     assert archpatch.published() == archpatch.left_behind() == []
-
-
-def compilers(folder: Path) -> list[str]:
-    """Return the commands of running processes that work below `folder`, less our own."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        if not entry.name.isdecimal():
-            continue
-        try:
-            command = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
-        except OSError:
-            continue
-        if str(folder / "tmp") in command:
-            found.append(command)
-    return [command for command in found if re.search(r"nvcc|cicc|ptxas|cc1plus|ninja", command)]

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import os
+import random
 import shutil
 import subprocess
 import sys
 import sysconfig
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from commandline import CUDA_HOME, FIXTURES, CommandLine
+
+from archpatch.wheelhouse.house import Entry, Wheelhouse
 
 
 @pytest.fixture
@@ -37,3 +43,53 @@ def cuobjdump(tmp_path_factory: pytest.TempPathFactory) -> Path:
     install = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", str(folder)]
     subprocess.run([*install, "nvidia-cuda-cuobjdump"], check=True)
     return folder / in_wheel / "cuobjdump"
+
+
+@pytest.fixture(scope="session")
+def cmake(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder that holds CMake of PyPI (30 MB), whatever the machine has."""
+    folder = tmp_path_factory.mktemp("cmake")
+    install = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", str(folder)]
+    subprocess.run([*install, "cmake"], check=True)
+    return folder / "cmake" / "data" / "bin"
+
+
+@pytest.fixture(scope="session")
+def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Entry, ...]:
+    """Real wheels of 4 MB: the first two have the same name and other bytes, the third holds something else."""
+    project = Path(shutil.copytree(FIXTURES / "mini", tmp_path_factory.mktemp("project") / "mini"))
+    (project / "archpatch_mini" / "weights.bin").write_bytes(random.Random(0).randbytes(4 << 20))  # noqa: S311
+    packages = 'packages=["archpatch_mini"]'
+    setup = (project / "setup.py").read_text()
+    (project / "setup.py").write_text(setup.replace(packages, f'{packages}, package_data={{"": ["*.bin"]}}'))
+    orders: list[tuple[str, dict[str, str]]] = [("9.0", {}), ("9.0", {"CXXFLAGS": "-DOTHER"}), ("8.0+PTX", {})]
+
+    def make(order: tuple[str, dict[str, str]]) -> Entry:
+        archs, environ = order
+        place = CommandLine(tmp_path_factory.mktemp("built"))
+        cache = {"ARCHPATCH_CACHE": str(place.folder / "cache")}
+        answer = place("build", project, "--arch", archs, environ={**environ, **cache})
+        return Wheelhouse(place.wheelhouse).entry(answer.wheel)
+
+    with ThreadPoolExecutor(2) as pool:
+        return tuple(pool.map(make, orders))
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A disk of 256 KiB, too small for the objects of a build."""
+    with mounted(tmp_path / "small", "size=256k"):
+        yield tmp_path / "small"
+
+
+@contextmanager
+def mounted(folder: Path, options: str) -> Iterator[None]:
+    """Mount a disk with these options of tmpfs at the new folder; skips the test where that is forbidden."""
+    folder.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(folder)]
+    if shutil.which("mount") is None or subprocess.run(command, capture_output=True, check=False).returncode:
+        pytest.skip("no disk can be mounted here")
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", str(folder)], check=True)

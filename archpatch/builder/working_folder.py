@@ -1,0 +1,70 @@
+"""Folders for work in progress, which outlive no process: what a killed one left is removed by the next.
+
+The owner holds a lock (flock) on the folder itself, which the system frees when the owner dies, in whatever way. A
+process id in a file would say less: ids are given out again. systemd-tmpfiles, too, leaves alone what is locked so
+(https://systemd.io/TEMPORARY_DIRECTORIES/).
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from archpatch.builder.processes import end_workers
+
+__all__ = ["is_working_folder", "working_folder"]
+
+_PREFIX = "archpatch-work-"
+
+
+@contextmanager
+def working_folder(parent: Path | None = None) -> Iterator[Path]:
+    """Yield a new folder in `parent` (None: the temporary folder) that is removed at the end, whatever lies in it.
+
+    First, the folders there whose owners died are removed, and the processes that still work in them ended.
+    """
+    parent = Path(tempfile.gettempdir() if parent is None else parent)
+    _sweep(parent)
+    folder, lock = _make(parent)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        os.close(lock)
+
+
+def is_working_folder(path: Path) -> bool:
+    """Tell by its name whether `path` is, or was, such a folder."""
+    return path.name.startswith(_PREFIX)
+
+
+def _make(parent: Path) -> tuple[Path, int]:
+    """Return a new folder and the descriptor that holds its lock."""
+    while True:
+        folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=parent))
+        lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        # Where a file system has no such locks, the sweep gets none either, and removes nothing.
+        with suppress(OSError):
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        if folder.is_dir():
+            return folder, lock
+        # Another process swept it away before it was locked.
+        os.close(lock)
+
+
+def _sweep(parent: Path) -> None:
+    for folder in parent.glob(f"{_PREFIX}*"):
+        with suppress(OSError):
+            lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+            try:
+                if os.fstat(lock).st_uid == os.getuid():
+                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    end_workers(folder)
+                    shutil.rmtree(folder, ignore_errors=True)
+            finally:
+                os.close(lock)
