@@ -7,7 +7,7 @@ import pytest
 from archpatch.arch.arch import Arch, ArchRequest, DeviceCode
 from archpatch.arch.gpu import GpuRequest
 from archpatch.arch.selection import KnownBad, OnMissing, Policy, Request
-from archpatch.errors import NoMatchingArch, UsageError
+from archpatch.errors import KnownBadArch, NoMatchingArch, UsageError
 from archpatch.wheels.slim_choice import Codes, Wanted, choose
 
 
@@ -66,6 +66,8 @@ def test_the_policy_is_heard() -> None:
     assert kept("b300", "sm_100 sm_103", known_bad=(KnownBad(arch=Arch(10, 3), reason="wrong"),)) == ["sm_100"]
     with pytest.raises(NoMatchingArch, match=r"b300 \(10\.3\): it holds sm_100"):
         kept("b300", "sm_100", on_missing=OnMissing.ERROR)
+    with pytest.raises(KnownBadArch, match=r"it holds sm_103; sm_103 is known bad: wrong"):
+        kept("10.3", "sm_103", known_bad=(KnownBad(arch=Arch(10, 3), reason="wrong"),))
     with pytest.raises(NoMatchingArch, match=r"12\.0: it holds"):
         kept("9.0;12.0", "sm_80 sm_90", strict=True)
 

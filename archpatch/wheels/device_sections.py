@@ -1,8 +1,8 @@
 """Where an ELF file keeps its device code, checked for every sign that cutting into it could change something else.
 
-What was seen of nvcc 11.8 to 13.2, in libraries that GNU ld, gold and auditwheel's patchelf had written: a `.nv_fatbin`
-section of containers, read-only and mapped by one segment, and in `.nvFatBinSegment` a wrapper for each container,
-which the CUDA runtime registers. Anything else is refused rather than guessed at.
+What nvcc 11.8 to 13.2 had written in the libraries of a dozen published wheels was this: a `.nv_fatbin` section of
+containers, read-only and mapped by one segment, and in `.nvFatBinSegment` wrappers that lead to the containers, which
+the CUDA runtime registers. Anything else is refused rather than guessed at.
 """
 
 from __future__ import annotations

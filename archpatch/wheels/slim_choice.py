@@ -78,7 +78,7 @@ def _choose_of(codes: Codes, request: Request, policy: Policy) -> tuple[Codes, t
     try:
         selection = select(_pairs(codes), request, policy)
     except NoMatchingArch as error:
-        raise NoMatchingArch(f"{error.message} (in one of its containers)", remedy=error.remedy) from None
+        raise type(error)(f"{error.message} (in one of its containers)", remedy=error.remedy) from None
     kept = frozenset(pair.device_code for pair in selection.kept)
     return kept, (*selection.warnings, *_changes(codes, kept))
 

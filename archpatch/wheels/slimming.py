@@ -122,4 +122,4 @@ def _choose(path: str, units: list[_Unit], wanted: Wanted) -> Choice:
     try:
         return choose(linked, others, wanted)
     except NoMatchingArch as error:
-        raise NoMatchingArch(f"{path}: {error.message}", remedy=error.remedy) from None
+        raise type(error)(f"{path}: {error.message}", remedy=error.remedy) from None

@@ -74,7 +74,8 @@ class ZipWriter:
 
     def add(self, entry: ZipInfo, content: Readable, *, size: int) -> None:
         """Compress `content` to its end; `size` is what it is expected to be, in bytes."""
-        entry.compress_type, entry.CRC, entry.file_size = ZIP_DEFLATED, 0, 0
+        entry.compress_type = ZIP_DEFLATED
+        entry.CRC = entry.file_size = entry.compress_size = 0
         entry.header_offset = self.file.tell()
         # What cannot be compressed becomes larger, by much less than a thousandth.
         is_large = size + size // 1000 > ZIP64_LIMIT
