@@ -69,12 +69,12 @@ def write_wheel(
             mode = _mode(member, exactly=keep_modes)
             entry = _entry(wheel.renamed(member.filename, version), date=date, mode=mode)
             with _new_content(wheel, member, version, changed or {}) as content:
-                if content is not None:
+                if content is None:
+                    archive.copy(entry, member, wheel.path)
+                    rows.append((entry.filename, wheel.hashes[member.filename], member.file_size))
+                else:
                     archive.add(entry, content, size=member.file_size)
                     rows.append((entry.filename, content.spelled, content.size))
-                    continue
-            archive.copy(entry, member, wheel.path)
-            rows.append((entry.filename, wheel.hashes[member.filename], member.file_size))
         record = wheel.renamed(f"{wheel.info}/RECORD", version)
         text = io.StringIO()
         csv.writer(text, lineterminator="\n").writerows([*sorted(rows), (record, "", "")])
