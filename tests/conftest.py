@@ -11,6 +11,7 @@ import setuptools  # noqa: F401 - it replaces distutils, and has to come before 
 
 from fixtures import (  # noqa: F401 - fixtures of the tests with real tools
     archpatch,
+    bitsandbytes,
     built,
     cmake,
     cuobjdump,

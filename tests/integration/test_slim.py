@@ -26,10 +26,6 @@ from archpatch.wheels.metadata import verify_record
 
 pytestmark = pytest.mark.integration
 
-#: 43 MB, seven CUDA libraries that were linked with -rdc=true, and eight for other makers' GPUs.
-BITSANDBYTES = "bitsandbytes==0.50.2"
-BITSANDBYTES_SHA256 = "55348a9a4a21bfd99cf8c7b32fe67b4030ae5c2a05738e03c1747f65fa6ec283"
-
 #: Two translation units; the second one has data of its own, and strings and branches for the compressors.
 UNITS = {
     "scale.cu": """\
@@ -221,18 +217,6 @@ def test_a_slimmed_wheel_installs_and_its_extension_loads(archpatch: CommandLine
     script = "import importlib.metadata as m, archpatch_mini._C; print(m.version('archpatch_mini'))"
     version = run([sys.executable, "-c", f"import torch; {script}"], env={**os.environ, "PYTHONPATH": str(site)})
     assert re.fullmatch(r"0\.1\.0\+cu130torch[\d.]+sm90", version.strip())
-
-
-@pytest.fixture(scope="module")
-def bitsandbytes(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel from PyPI, by its hash."""
-    folder = tmp_path_factory.mktemp("bitsandbytes")
-    (folder / "requirements.txt").write_text(f"{BITSANDBYTES} --hash=sha256:{BITSANDBYTES_SHA256}\n")
-    pip = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--require-hashes", "--only-binary", ":all:"]
-    platform = ["--platform", "manylinux_2_24_x86_64"]
-    run([*pip, *platform, "-r", folder / "requirements.txt", "-d", folder])
-    (wheel,) = folder.glob("*.whl")
-    return wheel
 
 
 def test_bitsandbytes_as_published(archpatch: CommandLine, bitsandbytes: Path, cuobjdump: Path) -> None:

@@ -18,6 +18,10 @@ from commandline import CUDA_HOME, FIXTURES, CommandLine
 
 from archpatch.wheelhouse.house import Entry, Wheelhouse
 
+#: 43 MB, seven CUDA libraries that were linked with -rdc=true, and eight for other makers' GPUs.
+BITSANDBYTES = "bitsandbytes==0.50.2"
+BITSANDBYTES_SHA256 = "55348a9a4a21bfd99cf8c7b32fe67b4030ae5c2a05738e03c1747f65fa6ec283"
+
 
 @pytest.fixture
 def archpatch(tmp_path: Path) -> CommandLine:
@@ -43,6 +47,18 @@ def cuobjdump(tmp_path_factory: pytest.TempPathFactory) -> Path:
     install = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", str(folder)]
     subprocess.run([*install, "nvidia-cuda-cuobjdump"], check=True)
     return folder / in_wheel / "cuobjdump"
+
+
+@pytest.fixture(scope="session")
+def bitsandbytes(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel from PyPI, by its hash."""
+    folder = tmp_path_factory.mktemp("bitsandbytes")
+    (folder / "requirements.txt").write_text(f"{BITSANDBYTES} --hash=sha256:{BITSANDBYTES_SHA256}\n")
+    pip = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--require-hashes", "--only-binary", ":all:"]
+    platform = ["--platform", "manylinux_2_24_x86_64", "-r", str(folder / "requirements.txt"), "-d", str(folder)]
+    subprocess.run([*pip, *platform], check=True)
+    (wheel,) = folder.glob("*.whl")
+    return wheel
 
 
 @pytest.fixture(scope="session")
