@@ -11,7 +11,7 @@ import setuptools  # noqa: F401 - it replaces distutils, and has to come before 
 
 from fixtures import archpatch, cuobjdump, mini  # noqa: F401 - fixtures of the tests with real tools
 
-_REAL = ("integration", "gpu", "benchmark", "packaging")
+_REAL = ("integration", "gpu", "benchmark", "packaging", "docs")
 
 
 @pytest.fixture(autouse=True)
