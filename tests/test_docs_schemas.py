@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from commandline import FIXTURES
 from commands import leaf_commands, options_of
+from kernels import elf, write
 from pages import Section
 from records import STACK, make, readable, title_of
 from schemas import SCHEMAS, documented, fields_of, misfits
@@ -23,6 +24,7 @@ from archpatch.builder.host import Host
 from archpatch.builder.interpreter import Interpreter
 from archpatch.cli.main import run
 from archpatch.errors import ToolchainError
+from archpatch.kernel_cache.restore import Restored
 from archpatch.pipeline import Built
 from archpatch.rewrite.outcome import FlagSource, PairReport
 from archpatch.storage.key import Key
@@ -146,6 +148,62 @@ def verdicts(desk: Desk) -> Iterator[dict[str, Any]]:
     yield desk("wheelhouse", "verify", "--json")
 
 
+KERNELS = ("--root=kernels", "--gpu=h200", "--torch=2.14.1+cu130", "--triton=3.8.0", "--json")
+JOB = (*KERNELS[1:], "--lane=unit")
+
+
+def variables(desk: Desk) -> Iterator[dict[str, Any]]:
+    yield desk("cache", "env", *KERNELS)
+
+
+def job_keys(desk: Desk) -> Iterator[dict[str, Any]]:
+    yield desk("cache", "key", *JOB)
+
+
+def with_kernels(desk: Desk, root: str) -> Path:
+    """Write two kernels of Triton into a root, one of them torn, and return their folder."""
+    place = Path(desk("cache", "env", f"--root={root}", *KERNELS[1:])["environment"]["TRITON_CACHE_DIR"])
+    for stage, content in (("json", b"{}"), ("ttir", b"ir"), ("cubin", elf())):
+        write(place / "K" / f"add.{stage}", content)
+    paths = {f"add.{stage}": str(place / "K" / f"add.{stage}") for stage in ("json", "ttir", "cubin")}
+    write(place / "K" / "__grp__add.json", json.dumps({"child_paths": paths}))
+    write(place / "torn" / "__grp__add.json", "{")
+    return place
+
+
+def saves(desk: Desk) -> Iterator[dict[str, Any]]:
+    with_kernels(desk, "kernels")
+    for _ in range(2):
+        yield desk("cache", "save", KERNELS[0], "--store=store", *JOB)
+
+
+def restores(desk: Desk) -> Iterator[dict[str, Any]]:
+    yield desk("cache", "restore", KERNELS[0], "--store=store", *JOB)
+    list(saves(desk))
+    (archive,) = Path("store").glob("*.tar.zst")
+    yield desk("cache", "restore", "--root=other", "--store=store", *JOB)
+    archive.write_bytes(archive.read_bytes()[:-20])
+    yield desk("cache", "restore", "--root=third", "--store=store", *JOB)
+    # What ninja built is not laid over what is there.
+    left_out = (("extensions/mine", "it is there already"),)
+    desk.answer("archpatch.kernel_cache.restore.restore", Restored(key=None, left_out=left_out))
+    yield desk("cache", "restore", "--root=other", "--store=store", *JOB)
+
+
+def syncs(desk: Desk) -> Iterator[dict[str, Any]]:
+    with_kernels(desk, "kernels")
+    Path("shared").mkdir()
+    yield desk("cache", "sync", "--to=shared", *KERNELS)
+
+
+def reports(desk: Desk) -> Iterator[dict[str, Any]]:
+    desk.monkeypatch.setenv("HOME", str(desk.folder / "home"))
+    list(restores(desk))
+    write(desk.folder / "home" / ".triton" / "cache" / "x")
+    yield desk("cache", "report", "--root=other", *KERNELS[1:])
+    yield desk("cache", "report", "--root=third", *KERNELS[1:])
+
+
 def diagnoses(desk: Desk) -> Iterator[dict[str, Any]]:
     here = desk.folder
     python = Interpreter(
@@ -185,6 +243,12 @@ PRINTED: dict[str, Callable[[Desk], Iterator[dict[str, Any]]]] = {
     "archpatch.wheelhouse-list/1": lists,
     "archpatch.wheelhouse-index/1": indexes,
     "archpatch.wheelhouse-verify/1": verdicts,
+    "archpatch.cache-env/1": variables,
+    "archpatch.cache-key/1": job_keys,
+    "archpatch.cache-restore/1": restores,
+    "archpatch.cache-save/1": saves,
+    "archpatch.cache-sync/1": syncs,
+    "archpatch.cache-report/1": reports,
     "archpatch.doctor/1": diagnoses,
     "archpatch.record/1": records,
 }

@@ -20,8 +20,9 @@ def documented(title: str) -> dict[str, set[str]]:
         fields[path] = set(row["type"].text.split(" or "))
         same = re.search(r"\bas (\S+) of (archpatch\.\S+/1)", text)
         if same is not None:
-            other = documented(same[2])
-            fields |= {path + below.removeprefix(same[1]): other[below] for below in other if _is_in(below, same[1])}
+            other = fields if same[2] == title else documented(same[2])
+            below = [name for name in other if _is_in(name, same[1])]
+            fields |= {path + name.removeprefix(same[1]): other[name] for name in below}
     return fields
 
 
