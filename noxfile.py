@@ -9,12 +9,12 @@ from pathlib import Path
 import nox
 
 nox.needs_version = ">=2024.4.15"
-nox.options.sessions = ["lint", "types", "tests"]
+nox.options.sessions = ["lint", "types", "tests", "docs"]
 nox.options.reuse_existing_virtualenvs = True
 
 #: The torch that integration tests build against: any CUDA build does.
 TORCH = os.environ.get("ARCHPATCH_TEST_TORCH", "torch==2.14.1")
-TESTING = ("pytest>=8", "pytest-cov>=5", "setuptools>=77")
+TESTING = ("pytest>=8", "pytest-cov>=5", "setuptools>=77", "markdown-it-py>=3")
 
 
 @nox.session
@@ -40,6 +40,15 @@ def tests(session: nox.Session) -> None:
     if not session.posargs:
         # The rules of matching are small and decide everything: no branch of theirs goes untested.
         session.run("coverage", "report", "--include=archpatch/arch/*", "--fail-under=100")
+
+
+@nox.session
+def docs(session: nox.Session) -> None:
+    """Build the site of the documentation; fail for a link that leads nowhere, or a page that the index lacks."""
+    session.install("sphinx>=8", "myst-parser>=4", *TESTING)
+    site = Path(session.create_tmp(), "site").resolve()
+    session.run("sphinx-build", "-E", "-W", "--keep-going", "-c", "docs", ".", str(site))
+    session.run("pytest", "tests/docs", "-m", "docs")
 
 
 @nox.session

@@ -18,7 +18,7 @@ from fixtures import (  # noqa: F401 - fixtures of the tests with real tools
     small_disk,
 )
 
-_REAL = ("integration", "gpu", "benchmark", "packaging")
+_REAL = ("integration", "gpu", "benchmark", "packaging", "docs")
 
 
 @pytest.fixture(autouse=True)
