@@ -52,7 +52,7 @@ def key_options(function: Any) -> Any:
                 type=click.Choice(["text", "github"]),
                 default="text",
                 show_default=True,
-                help="github: key and restore-keys as lines for $GITHUB_OUTPUT.",
+                help="github: key and restore-keys (one a line) for $GITHUB_OUTPUT.",
             ),
         )
     ):
@@ -125,7 +125,8 @@ def show_key(command: str, key: Key, *, form: str, against: Path | None) -> None
     if form == "json":
         print_json(command, told if against is None else {**told, "changes": changes})
     elif form == "github":
-        click.echo(f"key={key}\nrestore-keys={' '.join(told['restore_prefixes'])}")
+        # A value of several lines stands between two marks; no prefix can be one: each ends with a hyphen.
+        click.echo("\n".join([f"key={key}", "restore-keys<<END", *told["restore_prefixes"], "END"]))
     else:
         click.echo(key)
     for name, change in changes.items():
