@@ -1,10 +1,12 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 
 from archpatch.cli.key import show_key
+from archpatch.cli.settings import Settings
 from archpatch.storage.key import Key
 
 
@@ -33,3 +35,9 @@ def test_json_has_what_a_ci_step_needs() -> None:
 def test_github_gets_each_restore_key_on_a_line_of_its_own(capsys: pytest.CaptureFixture[str]) -> None:
     show_key("key-wheelhouse", key(a="1"), form="github", against=None)
     assert capsys.readouterr().out == f"key={key(a='1')}\nrestore-keys<<END\n{key().prefix}\nEND\n"
+
+
+def test_the_projects_settings_reach_the_command_below_the_group(tmp_path: Path) -> None:
+    file = tmp_path / "settings.toml"
+    file.write_text('gpu = "h200"\n')
+    assert Settings(file).defaults_for("key") == {"key": {"wheelhouse": {"gpu": ("h200",)}}}

@@ -40,6 +40,8 @@ class Settings:
             return {}
         # A command takes what it has an option for and passes over the rest.
         values = dict(self.config.values)
+        if command == "key":
+            return {command: {"wheelhouse": values}}
         if command == "wheelhouse":
             return {command: dict.fromkeys(("list", "path", "requirements", "verify"), without_request(values))}
         return {command: values}
