@@ -220,6 +220,7 @@ def test_cold_then_warm_then_changed(runner: Runner) -> None:
 
 
 def test_the_nightly_workflow_fills_what_the_tests_read(runner: Runner) -> None:
+    write_plan(runner.repository, {'"l4"': '"l4", "h100"'})
     night = runner.on(NIGHT)
     night.workflow(".github/workflows/nightly.yml")
     assert sorted(path.name for path in (night.scratch / "artifacts").iterdir()) == [
@@ -228,7 +229,11 @@ def test_the_nightly_workflow_fills_what_the_tests_read(runner: Runner) -> None:
         "wheelhouse-archpatch_mini==0.1.0@l4",
     ]
     report = json.loads((night.scratch / "artifacts" / "report" / "report.json").read_text())
-    assert [(cell["gpu"], cell["state"]) for cell in report["cells"]] == [("h200", "hit"), ("l4", "hit")]
+    assert [(cell["gpu"], cell["state"]) for cell in report["cells"]] == [
+        ("h200", "hit"),
+        ("l4", "hit"),
+        ("h100", "hit"),
+    ]
     assert len(runner.cache.entries) == 1
 
     second = runner.on(NIGHT)
@@ -239,7 +244,7 @@ def test_the_nightly_workflow_fills_what_the_tests_read(runner: Runner) -> None:
     for event in (PULL_REQUEST, MAIN):
         run = runner.on(event)
         run.workflow(".github/workflows/tests.yml")
-        assert "### archpatch refresh: 2 hit\n" in "".join(run.summary)
+        assert "### archpatch refresh: 3 hit\n" in "".join(run.summary)
     assert len(runner.cache.entries) == 1
 
 
