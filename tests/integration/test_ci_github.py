@@ -171,6 +171,10 @@ def test_every_input_has_a_say_in_the_key(runner: Runner) -> None:
     assert len(set(keys)) == len(keys)
     same = {**REQUESTED, "python": sys.executable, "wheelhouse": "elsewhere"}
     assert key(runner, **same) == keys[0]
+    # Lines are told apart, and their order does not matter.
+    assert key(runner, **REQUESTED, extra="second=2\n\n  image=sha256:1") == keys[6]
+    files = {"extra-files": "other.toml\nnoxfile.py"}
+    assert key(runner, **files, **REQUESTED) == key(runner, **{"extra-files": "noxfile.py\nother.toml"}, **REQUESTED)
     assert keys[1].startswith("archpatch-wheelhouse-h200-l4-torch")
 
 
