@@ -20,6 +20,9 @@ import yaml
 
 Outputs = dict[str, str]
 
+_JOB = {"name", "needs", "if", "runs-on", "permissions", "strategy", "outputs", "steps", "uses", "with"}
+_STEP = {"name", "id", "if", "uses", "with", "env", "shell", "run"}
+
 
 class StepFailed(AssertionError):
     """A step ended with another status than 0."""
@@ -84,6 +87,7 @@ class Runner:
     def workflow(self, file: str, inputs: Mapping[str, Any] | None = None) -> None:
         """Run all jobs of a workflow in the order of the file, and those of the workflows that it calls."""
         definition = _read(self.repository / file)
+        assert definition.keys() <= {"name", True, "permissions", "concurrency", "env", "jobs"}
         # YAML 1.1 reads the word `on` as true.
         declared = (definition[True].get("workflow_call") or {}).get("inputs", {})
         contexts = {"inputs": _inputs(declared, inputs or {}), "needs": {}}
@@ -92,6 +96,7 @@ class Runner:
             self._job(name, job, contexts)
 
     def _job(self, name: str, job: Mapping[str, Any], contexts: Mapping[str, Any]) -> None:
+        assert job.keys() <= _JOB
         needs = job.get("needs", [])
         assert set([needs] if isinstance(needs, str) else needs) <= set(contexts["needs"])
         outputs: Outputs = {}
@@ -131,6 +136,7 @@ class Runner:
         done: dict[str, Any] = {}
         inside = {**contexts, "steps": done, "github": {"event": self.event.payload}}
         for step in steps:
+            assert step.keys() <= _STEP
             outputs: Outputs = {}
             if step.get("name") in self.unrun:
                 assert all(re.match(r"python -m pip install |sudo apt-get ", line) for line in step["run"].splitlines())
@@ -271,9 +277,9 @@ def _assignments(text: str) -> Iterator[tuple[str, str]]:
             value = list(iter(lambda: next(lines), several[2]))
             yield several[1], "\n".join(value)
         else:
-            name, equals, value_ = line.partition("=")
+            name, equals, text_ = line.partition("=")
             assert equals, line
-            yield name, value_
+            yield name, text_
 
 
 def _read(file: Path) -> dict[Any, Any]:
