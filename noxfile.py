@@ -45,7 +45,7 @@ def tests(session: nox.Session) -> None:
 @nox.session
 def docs(session: nox.Session) -> None:
     """Build the site of the documentation; fail for a link that leads nowhere, or a page that the index lacks."""
-    session.install("sphinx>=8", "myst-parser>=4", *TESTING)
+    session.install("-e", ".", "sphinx>=8", "myst-parser>=4", *TESTING)
     site = Path(session.create_tmp(), "site").resolve()
     session.run("sphinx-build", "-E", "-W", "--keep-going", "-c", "docs", ".", str(site))
     session.run("pytest", "tests/docs", "-m", "docs")

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from pathlib import Path
 
 from docutils import nodes
+from sphinx import addnodes
 from sphinx.application import Sphinx
 from sphinx.util import logging
 
@@ -35,9 +37,10 @@ _ADDRESS = re.compile(r"https://([a-z0-9]([a-z0-9-]*[a-z0-9])?\.)+[a-z]{2,}(/[!-
 
 
 def setup(app: Sphinx) -> None:
-    """Let Sphinx take its navigation from the index page, and look at external addresses."""
+    """Let Sphinx take its navigation from the index page, and look at folders and external addresses."""
     addresses: set[str] = set()
     app.connect("source-read", _navigate)
+    app.connect("doctree-read", lambda _, tree: _unlink_folders(tree))
     app.connect("doctree-read", lambda _, tree: addresses.update(_external(tree)))
     app.connect("build-finished", lambda *_: _list(addresses))
 
@@ -51,6 +54,15 @@ def _navigate(app: Sphinx, page: str, source: list[str]) -> None:
         if entries:
             caption = section.partition("\n")[0]
             source[0] += "\n".join(["", "```{toctree}", ":hidden:", f":caption: {caption}", "", *entries, "```", ""])
+
+
+def _unlink_folders(tree: nodes.document) -> None:
+    """Leave the text alone of a link to a folder of the repository: GitHub shows folders, the site has none."""
+    here = Path(tree["source"]).parent
+    for link in list(tree.findall(addnodes.pending_xref)):
+        # Without a slash it may be an anchor.
+        if "/" in link["reftarget"] and here.joinpath(link["reftarget"]).is_dir():
+            link.replace_self(link.children)
 
 
 def _external(tree: nodes.document) -> Iterator[str]:

@@ -160,19 +160,18 @@ def job_keys(desk: Desk) -> Iterator[dict[str, Any]]:
     yield desk("cache", "key", *JOB)
 
 
-def with_kernels(desk: Desk, root: str) -> Path:
-    """Write two kernels of Triton into a root, one of them torn, and return their folder."""
-    place = Path(desk("cache", "env", f"--root={root}", *KERNELS[1:])["environment"]["TRITON_CACHE_DIR"])
+def write_kernels(desk: Desk) -> None:
+    """Write two kernels of Triton, one of them torn."""
+    place = Path(desk("cache", "env", *KERNELS)["environment"]["TRITON_CACHE_DIR"])
     for stage, content in (("json", b"{}"), ("ttir", b"ir"), ("cubin", elf())):
         write(place / "K" / f"add.{stage}", content)
     paths = {f"add.{stage}": str(place / "K" / f"add.{stage}") for stage in ("json", "ttir", "cubin")}
     write(place / "K" / "__grp__add.json", json.dumps({"child_paths": paths}))
     write(place / "torn" / "__grp__add.json", "{")
-    return place
 
 
 def saves(desk: Desk) -> Iterator[dict[str, Any]]:
-    with_kernels(desk, "kernels")
+    write_kernels(desk)
     for _ in range(2):
         yield desk("cache", "save", KERNELS[0], "--store=store", *JOB)
 
@@ -191,7 +190,7 @@ def restores(desk: Desk) -> Iterator[dict[str, Any]]:
 
 
 def syncs(desk: Desk) -> Iterator[dict[str, Any]]:
-    with_kernels(desk, "kernels")
+    write_kernels(desk)
     Path("shared").mkdir()
     yield desk("cache", "sync", "--to=shared", *KERNELS)
 

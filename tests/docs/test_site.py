@@ -16,9 +16,11 @@ pytestmark = pytest.mark.docs
 MISTAKES = (
     ("README.md", "[x](docs/gone.md)", "'docs/gone.md'"),
     ("README.md", "[x](examples/gone.py)", "'examples/gone.py'"),
+    ("README.md", "[x](examples/gone/)", "'examples/gone/'"),
     ("CHANGELOG.md", "[x](README.md#gone)", "'gone'"),
     ("CONTRIBUTING.md", "[x](http://example.org)", "http://example.org is no https address"),
     ("docs/how-to.md", "[x](https://example)", "https://example is no https address"),
+    ("README.md", "[x](#examples)", "'examples'"),
     ("docs/matching.md", "[x](#gone)", "'gone'"),
     ("docs/tutorial.md", "[x](matching.md#gone)", "'gone'"),
     ("docs/new.md", "# A page that the index does not list", "document isn't included in any toctree"),
@@ -35,7 +37,7 @@ def build(checkout: Path) -> subprocess.CompletedProcess[str]:
 def checkout(tmp_path: Path) -> Path:
     """A copy of all that the site is made of."""
     copy = tmp_path / "checkout"
-    for folder in ("docs", "examples"):
+    for folder in ("docs", "examples", ".github"):
         shutil.copytree(PROJECT / folder, copy / folder)
     for page in PROJECT.glob("*.md"):
         shutil.copy(page, copy)

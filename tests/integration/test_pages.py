@@ -41,6 +41,17 @@ def unnamed(inputs: dict[str, str], names: set[str], package: str = "") -> set[s
     return {name for name in inputs if name not in names | own and not name.startswith(tuple(free))}
 
 
+def test_what_goes_otherwise_is_told(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("```console\n$ cd /\n$ pwd\n/tmp\n$ false\n$ echo later\nlater\n```\n")
+    said = [problem.splitlines()[0] for problem in follow(page, tmp_path, environment())]
+    assert said == [
+        "line 3: $ pwd: printed",
+        "line 5: $ false: ended with status 1:",
+        "line 6: $ echo later: was not run",
+    ]
+
+
 def test_the_tutorial_ends_where_it_says(folder: Path) -> None:
     # `archpatch/` is the checkout that a reader has; what git does not keep stays behind.
     left = shutil.ignore_patterns(".git", ".nox", ".venv", ".*_cache", "__pycache__", "*.egg-info")

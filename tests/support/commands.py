@@ -8,10 +8,11 @@ import click
 
 from archpatch.cli.main import cli
 
-Path = tuple[str, ...]
+#: The words of a command behind `archpatch`.
+Words = tuple[str, ...]
 
 
-def commands(command: click.Command = cli, path: Path = ()) -> Iterator[tuple[Path, click.Command]]:
+def commands(command: click.Command = cli, path: Words = ()) -> Iterator[tuple[Words, click.Command]]:
     """Yield every command with its words behind `archpatch`, groups before what is in them."""
     yield path, command
     if isinstance(command, click.Group):
@@ -22,7 +23,7 @@ def commands(command: click.Command = cli, path: Path = ()) -> Iterator[tuple[Pa
             yield from commands(below, (*path, name))
 
 
-def leaf_commands() -> Iterator[tuple[Path, click.Command]]:
+def leaf_commands() -> Iterator[tuple[Words, click.Command]]:
     """Yield the commands that do something."""
     return ((path, command) for path, command in commands() if not isinstance(command, click.Group))
 

@@ -48,7 +48,6 @@ class Section:
 
     level: int
     title: str
-    text: str = ""
     tables: list[Table] = field(default_factory=list)
     blocks: list[Block] = field(default_factory=list)
 
@@ -65,8 +64,6 @@ def sections(page: Path) -> list[Section]:
             found[-1].tables.append(_table(tokens[number:end]))
         elif token.type == "fence":
             found[-1].blocks.append(Block(token.info, token.content, (token.map or [0])[0] + 1))
-        elif token.type == "inline":
-            found[-1].text += f"{token.content}\n"
     return found
 
 
