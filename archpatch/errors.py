@@ -9,6 +9,7 @@ from __future__ import annotations
 __all__ = [
     "ArchpatchError",
     "BuildFailed",
+    "CacheRefused",
     "CaptureFailed",
     "ConfigError",
     "DeviceCodeMismatch",
@@ -16,6 +17,7 @@ __all__ = [
     "FetchFailed",
     "HashMismatch",
     "InvalidArchList",
+    "KnownBadArch",
     "MissingFile",
     "NoMatchingArch",
     "NoSources",
@@ -86,6 +88,10 @@ class NoMatchingArch(ArchpatchError):
     exit_status = 3
 
 
+class KnownBadArch(NoMatchingArch):
+    """What was asked for is reported to compute wrong values: ask for another arch, or allow it."""
+
+
 class SetupRefused(ArchpatchError):
     """`setup.py` has a shape that cannot be rewritten safely: do what the refusal's remedy says."""
 
@@ -148,5 +154,11 @@ class WheelhouseDamaged(ArchpatchError):
 
 class WheelhouseConflict(ArchpatchError):
     """The name is taken by a wheel with another fingerprint: allow replacing it, or choose another wheelhouse."""
+
+    exit_status = 5
+
+
+class CacheRefused(ArchpatchError):
+    """An archive of kernels is hostile, damaged, or of another lane: delete it, and let a trusted job write it anew."""
 
     exit_status = 5

@@ -18,12 +18,12 @@ from typing import Any, Protocol
 
 from archpatch.arch.selection import OnMissing, Policy
 from archpatch.builder.asked import Wish, ask_for
-from archpatch.builder.interpreter import probe
+from archpatch.builder.interpreter import find_python, probe
 from archpatch.builder.patching import patch_file, setup_file
 from archpatch.builder.requirement import parse_requirement
 from archpatch.config import Config, load_config
 from archpatch.errors import UsageError
-from archpatch.pipeline import Order
+from archpatch.jobs import Order, Terms, Workshop
 from archpatch.pipeline import build as build_order
 
 __all__ = ["Session", "build", "patch"]
@@ -67,7 +67,7 @@ def patch(
     given = _Given(environ, config)
     for note in asked.notes:
         session.warn(f"archpatch: {note}")
-    torch = probe(_python(session)).torch
+    torch = probe(find_python(_python(session))).torch
     patched = patch_file(
         file,
         asked=asked,
@@ -110,20 +110,25 @@ def build(  # noqa: PLR0913 - the options of `archpatch build`, all optional
     order = Order(
         requirement=parse_requirement(requirement),
         asked=asked,
-        policy=_policy(on_missing, strict=strict, given=given),
-        allow_known_bad=given.flag("allow-known-bad", default=False),
-        wheelhouse=Path(wheelhouse or given.text("wheelhouse") or "wheelhouse").absolute(),
         python=_python(session),
-        toolkit=toolkit or given.text("toolkit") or "auto",
-        offline=given.flag("offline", default=False) if offline is None else offline,
-        replace=given.flag("replace", default=True),
-        labelled=given.flag("local-version", default=True),
-        recipes=config.recipes,
+        terms=Terms(
+            policy=_policy(on_missing, strict=strict, given=given),
+            allow_known_bad=given.flag("allow-known-bad", default=False),
+            wheelhouse=Path(wheelhouse or given.text("wheelhouse") or "wheelhouse").absolute(),
+            toolkit=toolkit or given.text("toolkit") or "auto",
+            offline=given.flag("offline", default=False) if offline is None else offline,
+            replace=given.flag("replace", default=True),
+            labelled=given.flag("local-version", default=True),
+            recipes=config.recipes,
+        ),
     )
+    workshop = Workshop(environ)
+    for note in workshop.notes:
+        session.warn(f"archpatch: {note}")
     for library in ("httpcore2", "httpx2", "unearth"):
         # nox shows what every logger says, down to each header of each answer.
         logging.getLogger(library).setLevel(logging.WARNING)
-    built = build_order(order, environ=environ, listener=_Log(session))
+    built = build_order(order, workshop=workshop, listener=_Log(session))
     codes = ", ".join(built.record.device_code)
     session.log(f"archpatch: {built.wheel.name} {'was there' if built.hit else 'is built'}: {codes}")
     return str(built.wheel)
@@ -207,10 +212,10 @@ def _environ(session: Session) -> dict[str, str]:
     return {name: value for name, value in {**os.environ, **session.env}.items() if value is not None}
 
 
-def _python(session: Session) -> Path | None:
+def _python(session: Session) -> str | None:
     try:
         folder = session.virtualenv.bin
     except (AttributeError, ValueError):
         # A session without an environment of its own runs in this one.
         return None
-    return Path(folder, "python")
+    return str(Path(folder, "python"))

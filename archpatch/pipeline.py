@@ -3,82 +3,53 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
-from packaging.version import Version
 
-from archpatch import __version__
-from archpatch.arch.gpu import Gpu, GpuRequest
-from archpatch.arch.selection import Policy
+from archpatch.arch.arch import ArchRequest
+from archpatch.arch.gpu import GpuRequest
 from archpatch.builder.asked import Asked
-from archpatch.builder.bench import Bench, look
-from archpatch.builder.compiling import compile_wheel
-from archpatch.builder.environment import without_arch_flags
 from archpatch.builder.events import Listener
 from archpatch.builder.logs import new_log
-from archpatch.builder.nets import check_wheel
-from archpatch.builder.planning import Plan, Task, plan
-from archpatch.builder.requirement import GitRequirement, IndexRequirement, Requirement
-from archpatch.builder.source import pin, project_name
-from archpatch.builder.working_folder import working_folder
-from archpatch.errors import FetchFailed, UsageError, WheelhouseConflict
-from archpatch.recipes.recipe import (
-    Recipe,
-    RecipeOverride,
-    digest,
-    find_recipe,
-    find_recipe_by_repository,
-    known_bad_for,
-)
-from archpatch.rewrite.outcome import REWRITE_GENERATION
-from archpatch.storage.atomic import sha256_of
-from archpatch.storage.fingerprint import fingerprint
+from archpatch.builder.requirement import parse_requirement
+from archpatch.builder.source import project_name
+from archpatch.errors import ArchpatchError, KnownBadArch, NoMatchingArch, SetupRefused
+from archpatch.jobs import Order, Terms, Workshop, open_job
 from archpatch.wheelhouse.house import Entry, Wheelhouse
-from archpatch.wheelhouse.layout import Stack, local_version
+from archpatch.wheelhouse.plan import Cell, Result, State
+from archpatch.wheelhouse.prune import Keep, PruneRules, Surplus, surplus
 from archpatch.wheelhouse.record import Record, record_path
-from archpatch.wheels.inspection import Inspection, inspect_path
-from archpatch.wheels.metadata import read_metadata, relabel
 
-__all__ = ["Built", "Order", "build"]
+if TYPE_CHECKING:
+    from archpatch.making import Draft
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Order:
-    """What to build, for what, with what, and where to file it.
-
-    `python` None stands for this interpreter; `toolkit` is `auto`, `system`, `pypi` or a folder. `replace` lets a new
-    wheel take the name of one with another fingerprint; `labelled` puts what is inside into the local version.
-    """
-
-    requirement: Requirement
-    asked: Asked
-    wheelhouse: Path
-    policy: Policy = field(default_factory=Policy)
-    allow_known_bad: bool = False
-    python: Path | None = None
-    toolkit: str = "auto"
-    offline: bool = False
-    replace: bool = True
-    labelled: bool = True
-    recipes: tuple[RecipeOverride, ...] = ()
+__all__ = ["Built", "build", "order_for", "prune", "refresh", "survey"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Built:
     """A published wheel: whether it was there before (`hit`), the links of GPU types, the log, and seconds taken."""
 
-    wheel: Path
-    record: Record
+    entry: Entry
     hit: bool
     links: tuple[Path, ...]
     log: Path | None
     seconds: float
+
+    @property
+    def wheel(self) -> Path:
+        """Where the wheel lies."""
+        return self.entry.wheel
+
+    @property
+    def record(self) -> Record:
+        """What is known of it."""
+        return self.entry.record
 
     @property
     def record_path(self) -> Path:
@@ -86,227 +57,127 @@ class Built:
         return record_path(self.wheel)
 
 
-def build(order: Order, *, environ: Mapping[str, str], listener: Listener) -> Built:
+def build(order: Order, *, workshop: Workshop, listener: Listener) -> Built:
     """Return the wheel that `order` asks for: filed before, or built, read back and filed now.
 
     Raises a subclass of `ArchpatchError` for whatever stands in the way; nothing is published then.
     """
     started = time.monotonic()
-    job = _open(order, environ, listener)
+    job = open_job(order, workshop)
     entry, hit, log = job.recall(), True, None
     if entry is None:
-        with job.alone():
+        # libcst and all that compiles takes 0.3 s to import, twice as long as a hit.
+        from archpatch.making import make  # noqa: PLC0415
+
+        with job.alone(listener):
             # Whoever had to wait is answered by what the other process came to.
             entry = job.recall()
             if entry is None:
-                log = new_log(job.task.recipe.name)
-                entry, hit = _make(job, log)
+                log = new_log(job.recipe.name)
+                entry, hit = make(job, log, listener)
     links = tuple(job.house.offer(entry, gpu.name, job.stack) for gpu in job.gpus)
-    seconds = time.monotonic() - started
-    return Built(wheel=entry.wheel, record=entry.record, hit=hit, links=links, log=log, seconds=seconds)
+    return Built(entry=entry, hit=hit, links=links, log=log, seconds=time.monotonic() - started)
 
 
-def _make(job: _Job, log: Path) -> tuple[Entry, bool]:
-    """Plan the build; then take the wheel that another request led to, or compile it. Return whether it was there."""
-    with working_folder() as scratch:
-        planned = plan(job.task, scratch, log)
-        inputs = job.inputs(planned.name, planned.source.version or planned.captured.version or "0") | planned.inputs()
-        with job.lock(fingerprint(inputs)):
-            entry = job.house.find(fingerprint(inputs))
-            hit = entry is not None
+def survey(cells: Iterable[Cell], terms: Terms, *, workshop: Workshop, listener: Listener) -> Iterator[Result]:
+    """Yield what each cell would come to, without compiling: a hit, a build, or why there can be none.
+
+    What is not filed is fetched, rewritten and captured for that, which takes seconds a cell.
+    """
+    for cell in cells:
+        started = time.monotonic()
+        try:
+            result = _look_at(cell, terms, workshop, listener)
+        except ArchpatchError as error:
+            result = _failure(cell, error)
+        yield replace(result, seconds=time.monotonic() - started)
+
+
+def refresh(cells: Iterable[Cell], terms: Terms, *, workshop: Workshop, listener: Listener) -> Iterator[Result]:
+    """Make it so: build what is missing, cell by cell, and yield what each came to; a failure stops no other cell."""
+    for cell in cells:
+        started = time.monotonic()
+        listener.stage(f"--- {cell.id}")
+        try:
+            built = build(order_for(cell, terms), workshop=workshop, listener=listener)
+        except ArchpatchError as error:
+            listener.warn(f"{cell.id}: {error}")
+            result = _failure(cell, error)
+        else:
+            result = _served(cell, built.entry, State.HIT if built.hit else State.BUILT, log=built.log)
+        yield replace(result, seconds=time.monotonic() - started)
+
+
+def prune(rules: PruneRules, results: Iterable[Result], terms: Terms, *, dry_run: bool = False) -> tuple[Surplus, ...]:
+    """Take out of the wheelhouse what `rules` say, and return it; `dry_run` only returns it.
+
+    What the results of the whole plan name stays, and every wheel of a package that has a cell without a wheel: which
+    one that cell needs is not known.
+    """
+    wheels, packages = set[Path](), set[str]()
+    for result in results:
+        if result.entry is not None:
+            wheels.add(result.entry.wheel)
+        else:
+            packages.add(canonicalize_name(project_name(parse_requirement(result.cell.requirement))))
+    keep = Keep(wheels=frozenset(wheels), packages=frozenset(packages))
+    house = Wheelhouse(terms.wheelhouse)
+    found = surplus(house.entries(), rules, keep, now=datetime.now(timezone.utc))
+    for item in () if dry_run else found:
+        house.remove(item.entry)
+    return found
+
+
+def order_for(cell: Cell, terms: Terms) -> Order:
+    """Return the order to build a cell. Raises `UsageError` where its text cannot be read."""
+    request = ArchRequest.parse(cell.arch or "") if cell.gpu is None else GpuRequest.of(cell.gpu)
+    return Order(
+        requirement=parse_requirement(cell.requirement),
+        asked=Asked(request=request, source="config"),
+        python=cell.interpreter,
+        terms=terms,
+    )
+
+
+def _look_at(cell: Cell, terms: Terms, workshop: Workshop, listener: Listener) -> Result:
+    job = open_job(order_for(cell, terms), workshop)
+    entry = job.recall()
+    if entry is None:
+        from archpatch.making import draft  # noqa: PLC0415 - as in `build`
+
+        log = new_log(job.recipe.name)
+        with draft(job, log, listener) as drawn:
+            entry = drawn.find()
             if entry is None:
-                job.warn_of_replaced(planned, inputs)
-                entry = _compile(job, planned, scratch / "wheel", inputs)
-    job.remember(entry, planned.variables_read)
-    return entry, hit
+                return Result(cell=cell, state=State.BUILD, reason=_why(drawn), fingerprint=drawn.fingerprint, log=log)
+    return _served(cell, entry, State.HIT)
 
 
-def _compile(job: _Job, planned: Plan, into: Path, inputs: Mapping[str, str]) -> Entry:
-    """Compile, read back, label and publish."""
-    started = time.monotonic()
-    label = local_version(planned.device_code, job.stack) if job.order.labelled else None
-    job.task.listener.stage(f"compiling {planned.name} for {', '.join(map(str, sorted(planned.device_code)))}")
-    sources = [source for extension in planned.captured.extensions for source in extension.sources]
-    wheel = compile_wheel(planned.workplace(local_version=label), into, sources=sources)
-    compiled = time.monotonic()
-    job.task.listener.stage("reading back the device code")
-    inspection = inspect_path(wheel)
-    for note in check_wheel(inspection, planned.expected):
-        job.task.listener.warn(note)
-    if label is not None and read_metadata(wheel).version.local != str(Version(f"0+{label}").local):
-        labelled = into / "labelled"
-        labelled.mkdir()
-        wheel = relabel(wheel, label, labelled)
-    times = {**planned.times, "compile": compiled - started, "read_back": time.monotonic() - compiled}
-    record = _record(job, planned, wheel, inspection=inspection, inputs=inputs, times=times)
-    return job.house.publish(wheel, record, job.stack, replace=job.order.replace)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Job:
-    """An order with everything looked up that can be had without fetching or importing anything."""
-
-    order: Order
-    task: Task
-    house: Wheelhouse
-    stack: Stack
-
-    @property
-    def bench(self) -> Bench:
-        return self.task.bench
-
-    @property
-    def gpus(self) -> tuple[Gpu, ...]:
-        """The GPU types that the wheel is filed for too."""
-        request = self.task.request
-        return request.gpus if isinstance(request, GpuRequest) else ()
-
-    def inputs(self, name: str, version: str) -> dict[str, str]:
-        """Return what decides a wheel's bytes, as far as it is known without the source."""
-        return {
-            "package": canonicalize_name(name),
-            "version": version,
-            "rewrite": str(REWRITE_GENERATION),
-            "recipe": digest(self.task.recipe),
-            "local-version": "yes" if self.order.labelled else "no",
-            **self.bench.inputs(self.task.recipe),
-        }
-
-    def recall(self) -> Entry | None:
-        """Return the intact wheel that the same request led to before; only a pinned version can be known that well."""
-        key = self._memo_key()
-        environ = {**self.bench.environ, **dict(self.task.recipe.environment)}
-        return None if key is None else self.house.recall(key, environ)
-
-    def lock(self, name: str) -> AbstractContextManager[None]:
-        """Hold a lock of the wheelhouse, and say so where another process has it."""
-        return self.house.lock(name, waiting=lambda: self.task.listener.stage(_WAITING))
-
-    def alone(self) -> AbstractContextManager[None]:
-        """Hold off others with the same request: one of them runs `setup.py`, not each."""
-        key = self._memo_key()
-        return nullcontext() if key is None else self.lock(key)
-
-    def remember(self, entry: Entry, variables: Mapping[str, str | None]) -> None:
-        """Note which wheel this request led to, and the variables that its `setup.py` read."""
-        key = self._memo_key()
-        if key is not None:
-            self.house.remember(key, entry, variables)
-
-    def _memo_key(self) -> str | None:
-        requirement, request, policy = self.task.requirement, self.task.request, self.task.policy
-        if not isinstance(requirement, IndexRequirement) or requirement.version is None:
-            return None
-        asked = {
-            "archpatch": __version__,
-            "request": f"{type(request).__name__} {request} {' '.join(map(str, request.archs))}",
-            "repository": str(self.task.recipe.git),
-            "on-missing": policy.on_missing_for(request).value,
-            "strict": str(policy.strict),
-            "known-bad": " ".join(str(bad.arch) for bad in policy.known_bad),
-            "sha256": requirement.sha256 or "",
-        }
-        return fingerprint(self.inputs(requirement.name, str(requirement.version)) | asked)
-
-    def warn_of_replaced(self, planned: Plan, inputs: Mapping[str, str]) -> None:
-        """Say that a wheel of the same name will be replaced, and why; raises before the compile if it may not be."""
-        version = inputs["version"]
-        for entry in self.house.occupants(planned.name, version, planned.device_code, self.stack):
-            if any(entry.record.inputs.get(name) != inputs[name] for name in ("python", "platform", "local-version")):
-                continue
-            why = self.house.difference(entry.wheel, inputs)
-            # With the same fingerprint it is not intact, or it would have been taken: there is nothing to keep.
-            if not self.order.replace and entry.record.fingerprint != fingerprint(inputs):
-                raise WheelhouseConflict(
-                    f"{entry.wheel.name} is already published: {why}",
-                    remedy="Leave out --no-replace, or choose another --wheelhouse.",
-                )
-            self.task.listener.warn(f"{entry.wheel.name} will be replaced: {why}")
-
-
-def _open(order: Order, environ: Mapping[str, str], listener: Listener) -> _Job:
-    """Look at what the machine has, pin the version, and find what is known of the package."""
-    if order.asked.request is None:
-        raise UsageError("nothing says what to build for", remedy="Name --gpu or --arch, or set TORCH_CUDA_ARCH_LIST.")
-    cleaned, had = without_arch_flags(environ)
-    for variable in had:
-        listener.warn(f"{variable} holds arch flags, which would be compiled beside what was asked for: ignored")
-    bench = look(order.python, order.toolkit, cleaned, may_fetch=not order.offline)
-    stack = Stack(torch=bench.torch.version, cuda=str(bench.torch.cuda))
-    house = Wheelhouse(order.wheelhouse)
-    requirement = _pinned(order, house, bench, stack)
-    recipe = _recipe(requirement, order.recipes)
-    bad = () if order.allow_known_bad else known_bad_for(recipe, bench.toolkit.release)
-    task = Task(
-        requirement=requirement,
-        request=order.asked.request,
-        policy=replace(order.policy, known_bad=bad),
-        recipe=recipe,
-        bench=bench,
-        listener=listener,
-        offline=order.offline,
-        leave_out=(order.wheelhouse,),
+def _served(cell: Cell, entry: Entry, state: State, *, log: Path | None = None) -> Result:
+    """Return the result of a cell that a wheel serves."""
+    verb = "filed" if state is State.HIT else "built"
+    return Result(
+        cell=cell,
+        state=state,
+        reason=f"{verb} {entry.record.created}",
+        fingerprint=entry.record.fingerprint,
+        entry=entry,
+        log=log,
     )
-    return _Job(order=order, task=task, house=house, stack=stack)
 
 
-def _recipe(requirement: Requirement, overrides: tuple[RecipeOverride, ...]) -> Recipe:
-    """Return what is known of the package: by its name, or by its repository where only that is given."""
-    if isinstance(requirement, GitRequirement) and requirement.name is None:
-        known = find_recipe_by_repository(requirement.url, overrides)
-        if known is not None:
-            return known
-    return find_recipe(project_name(requirement), overrides)
+def _why(drawn: Draft) -> str:
+    """Say what would be compiled, and what of it is filed in another state."""
+    codes = ", ".join(map(str, sorted(drawn.planned.device_code)))
+    changes = "; ".join(why for _, why in drawn.replaced())
+    return f"{codes}: {changes or 'not filed'}"
 
 
-def _pinned(order: Order, house: Wheelhouse, bench: Bench, stack: Stack) -> Requirement:
-    """Return the requirement with its version: an unpinned name asks the index once, or takes the newest filed."""
-    requirement = order.requirement
-    if not isinstance(requirement, IndexRequirement) or requirement.version is not None:
-        return requirement
-    if not order.offline:
-        return pin(requirement, python_version=bench.interpreter.version, environ=bench.environ)
-    fits = {"python": bench.interpreter.abi_tag, "platform": bench.interpreter.platform_tag}
-    newest = house.newest(requirement.name, requirement.specifier, stack, fits)
-    if newest is None:
-        raise FetchFailed(
-            f"no wheel of {requirement} is filed in {house.root} for {stack.folder}",
-            remedy="Leave out --offline to ask the index.",
-        )
-    return replace(requirement, specifier=SpecifierSet(f"=={newest}"))
-
-
-_WAITING = "another process builds this wheel: waiting for it"
-
-
-def _record(
-    job: _Job,
-    planned: Plan,
-    wheel: Path,
-    *,
-    inspection: Inspection,
-    inputs: Mapping[str, str],
-    times: Mapping[str, float],
-) -> Record:
-    codes = sorted({*inspection.cubins, *inspection.ptx}, key=lambda code: (code.ptx, code.arch))
-    asked = job.order.asked
-    return Record(
-        name=planned.name,
-        version=inputs["version"],
-        wheel=wheel.name,
-        sha256=sha256_of(wheel),
-        size=wheel.stat().st_size,
-        fingerprint=fingerprint(inputs),
-        inputs=dict(inputs),
-        request={**asked.to_json(), "on_missing": job.task.policy.on_missing_for(job.task.request).value},
-        pairs=tuple(report.to_json() for report in planned.outcome.pairs),
-        flag_sources=tuple(source.to_json() for source in planned.outcome.sources),
-        device_code=tuple(map(str, codes)),
-        extensions={name: tuple(sorted(map(str, codes))) for name, codes in planned.expected.items()},
-        needs=inspection.needs.to_json(),
-        source={"origin": planned.source.origin, "digest": planned.source.digest},
-        toolchain=job.bench.toolchain(),
-        times={name: round(seconds, 3) for name, seconds in times.items()},
-        created=datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        archpatch=__version__,
-    )
+def _failure(cell: Cell, error: ArchpatchError) -> Result:
+    if isinstance(error, KnownBadArch):
+        state = State.KNOWN_BAD
+    elif isinstance(error, NoMatchingArch | SetupRefused):
+        state = State.REFUSED
+    else:
+        state = State.FAILED
+    return Result(cell=cell, state=state, reason=error.message)

@@ -9,9 +9,16 @@ from typing import NoReturn
 import pytest
 import setuptools  # noqa: F401 - it replaces distutils, and has to come before whatever imports that
 
-from fixtures import archpatch, built, cuobjdump, mini, small_disk  # noqa: F401 - fixtures of the tests with real tools
+from fixtures import (  # noqa: F401 - fixtures of the tests with real tools
+    archpatch,
+    built,
+    cmake,
+    cuobjdump,
+    mini,
+    small_disk,
+)
 
-_REAL = ("integration", "gpu", "benchmark", "packaging")
+_REAL = ("integration", "gpu", "benchmark", "packaging", "docs")
 
 
 @pytest.fixture(autouse=True)

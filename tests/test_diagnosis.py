@@ -41,6 +41,11 @@ TRACEBACK = [
             "/usr/bin/ld: cannot find -lcudart",
         ),
         (["/usr/bin/ld: a.o: undefined reference to `foo'"], "/usr/bin/ld: a.o: undefined reference"),
+        (
+            ["CMake Error at CMakeLists.txt:2 (project):", "", "  CMAKE_CUDA_ARCHITECTURES:", "", "    8x", *TRACEBACK],
+            "CMake Error at CMakeLists.txt:2 (project):\n  CMAKE_CUDA_ARCHITECTURES:\n    8x",
+        ),
+        (["CMake Error: build.cmake", "a.cu(1): error: x"], "a.cu(1): error: x"),
         (TRACEBACK, "RuntimeError: Error compiling"),
         (["error: Microsoft Visual C++"], "error: Microsoft"),
         (["warning: all is well", "no error here, only the word"], None),

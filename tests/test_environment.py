@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from packaging.version import Version
 
-from archpatch.arch.arch import Arch
+from archpatch.arch.arch import DeviceCode
 from archpatch.builder.environment import BuildVariables, decisive_variables, without_arch_flags
 from archpatch.builder.interpreter import Interpreter
 from archpatch.builder.toolkit import Origin, Toolkit
@@ -46,6 +46,15 @@ def test_a_preset_arch_list_never_reaches_the_build() -> None:
     assert "TORCH_CUDA_ARCH_LIST" not in apply(Recipe(name="x"), {"TORCH_CUDA_ARCH_LIST": "8.0"})
 
 
+def test_cmake_is_told_the_request_and_nothing_preset() -> None:
+    given = {"CUDAARCHS": "75", "CMAKE_BUILD_PARALLEL_LEVEL": "7"}
+    variables = apply(Recipe(name="x"), given, cmake_archs="90-real")
+    assert (variables["CUDAARCHS"], variables["CMAKE_BUILD_PARALLEL_LEVEL"]) == ("90-real", "7")
+    assert "CUDAARCHS" not in apply(Recipe(name="x"), given)
+    forced = apply(Recipe(name="x", environment=(("CUDAARCHS", "OFF"),)), {}, cmake_archs="90-real")
+    assert (forced["CUDAARCHS"], forced["CMAKE_BUILD_PARALLEL_LEVEL"]) == ("OFF", "3")
+
+
 def test_a_recipe_forces_its_variables() -> None:
     given = {"MAMBA_FORCE_BUILD": "FALSE", "MAMBA_LOCAL_VERSION": "mine"}
     variables = apply(find_recipe("mamba_ssm"), given)
@@ -55,8 +64,8 @@ def test_a_recipe_forces_its_variables() -> None:
 
 
 def test_the_packages_own_arch_variable_holds_what_is_kept() -> None:
-    archs = (Arch(8, 0), Arch(9, 0))
-    assert apply(find_recipe("flash_attn"), {}, archs=archs)["FLASH_ATTN_CUDA_ARCHS"] == "80;90"
+    codes = tuple(map(DeviceCode.parse, ("sm_80", "sm_90", "compute_90")))
+    assert apply(find_recipe("flash_attn"), {}, codes=codes)["FLASH_ATTN_CUDA_ARCHS"] == "80;90"
 
 
 @pytest.mark.parametrize(
@@ -70,6 +79,10 @@ def test_the_packages_own_arch_variable_holds_what_is_kept() -> None:
 )
 def test_arch_flags_in_nvccs_own_variables_are_taken_out(flags: str, left: str) -> None:
     assert without_arch_flags({"NVCC_APPEND_FLAGS": flags}) == ({"NVCC_APPEND_FLAGS": left}, ("NVCC_APPEND_FLAGS",))
+
+
+def test_arch_flags_for_cmakes_nvcc_are_taken_out_too() -> None:
+    assert without_arch_flags({"CUDAFLAGS": "-O3 -arch=sm_80"}) == ({"CUDAFLAGS": "-O3"}, ("CUDAFLAGS",))
 
 
 def test_other_flags_in_nvccs_own_variables_stay_as_they_are() -> None:

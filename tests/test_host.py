@@ -10,7 +10,7 @@ from archpatch.builder.host import (
     available_memory,
     control_groups,
     find_compiler,
-    find_ninja,
+    find_tool,
     inspect_host,
     jobs,
     parse_compiler_version,
@@ -94,9 +94,9 @@ class TestNinja:
     def test_path_comes_before_the_interpreters_own(self, tmp_path: Path) -> None:
         on_path, own = program(tmp_path / "path", "ninja"), program(tmp_path / "own", "ninja")
         python = interpreter(own.parent)
-        assert find_ninja(python, {"PATH": str(on_path.parent)}) == on_path
-        assert find_ninja(python, {"PATH": "/nonexistent"}) == own
-        assert find_ninja(interpreter(), {"PATH": "/nonexistent"}) is None
+        assert find_tool("ninja", python, {"PATH": str(on_path.parent)}) == on_path
+        assert find_tool("ninja", python, {"PATH": "/nonexistent"}) == own
+        assert find_tool("ninja", interpreter(), {"PATH": "/nonexistent"}) is None
 
 
 class TestJobs:

@@ -8,11 +8,10 @@ from pathlib import Path
 import pytest
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
+from records import STACK, make
 
 from archpatch.arch.arch import DeviceCode
 from archpatch.errors import UsageError, WheelhouseConflict, WheelhouseDamaged
-from archpatch.storage.atomic import sha256_of
-from archpatch.storage.fingerprint import fingerprint
 from archpatch.storage.sealed import seal, unseal
 from archpatch.wheelhouse.house import Entry, Wheelhouse
 from archpatch.wheelhouse.layout import Stack
@@ -20,45 +19,6 @@ from archpatch.wheelhouse.record import Record, record_path
 
 FITS = {"python": "cp311"}
 ENVIRON = {"READ": "1", "OTHER": "2"}
-STACK = Stack(torch="2.14.1+cu130", cuda="13.0")
-
-
-def make(
-    folder: Path, *, codes: str = "sm_90", version: str = "1.0", content: bytes = b"wheel", **inputs: str
-) -> tuple[Path, Record]:
-    folder.mkdir(exist_ok=True)
-    tags = ".".join(DeviceCode.parse(code).tag for code in codes.split())
-    wheel = folder / f"mini-{version}+cu130torch2.14.1{tags}-cp311-cp311-linux_x86_64.whl"
-    wheel.write_bytes(content)
-    everything = {
-        "package": "mini",
-        "version": version,
-        "pairs": codes,
-        "torch": STACK.torch,
-        "python": "cp311",
-        **inputs,
-    }
-    record = Record(
-        name="mini",
-        version=version,
-        wheel=wheel.name,
-        sha256=sha256_of(wheel),
-        size=len(content),
-        fingerprint=fingerprint(everything),
-        inputs=everything,
-        request={"archs": ["9.0"], "gpus": [], "source": "--arch", "on_missing": "error"},
-        pairs=(),
-        flag_sources=(),
-        device_code=tuple(codes.split()),
-        extensions={"mini": tuple(codes.split())},
-        needs={"glibc": "2.17", "glibcxx": None},
-        source={"origin": "here", "digest": "0"},
-        toolchain={},
-        times={"compile": 1.0},
-        created="2026-11-30T00:00:00+00:00",
-        archpatch="0.1.0",
-    )
-    return wheel, record
 
 
 @pytest.fixture

@@ -19,15 +19,18 @@ LEVELS = {
     "recipes": 2,
     "wheels": 2,
     "storage": 2,
-    "config": 3,
     "builder": 3,
     "wheelhouse": 3,
-    "kernel_cache": 3,
-    "pipeline": 4,
-    "nox": 5,
-    "cli": 5,
-    "__init__": 6,
-    "__main__": 7,
+    "kernel_cache": 4,
+    "config": 4,
+    "jobs": 4,
+    "keys": 5,
+    "making": 5,
+    "pipeline": 6,
+    "nox": 7,
+    "cli": 7,
+    "__init__": 8,
+    "__main__": 9,
 }
 
 #: Library -> the units that may import it.
@@ -143,7 +146,7 @@ def test_archpatch_keeps_its_layers() -> None:
 def write_tree(root: Path, sources: dict[str, str]) -> Path:
     """Write a package with every unit, empty except for `sources`."""
     package = root / "house"
-    modules = {"errors", "config", "pipeline", "nox", "__init__", "__main__"}
+    modules = {"errors", "config", "jobs", "keys", "making", "pipeline", "nox", "__init__", "__main__"}
     for unit in LEVELS:
         path = package / (f"{unit}.py" if unit in modules else f"{unit}/__init__.py")
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -167,7 +170,7 @@ def write_tree(root: Path, sources: dict[str, str]) -> Path:
         ("storage/a.py", "from ..recipes import x", "1: storage imports recipes"),
         ("storage/__init__.py", "from .. import recipes", "1: storage imports recipes"),
         ("recipes/a.py", "import house.config", "1: recipes imports config"),
-        ("config.py", "from house.builder import x", "1: config imports builder"),
+        ("config.py", "from house.pipeline import x", "1: config imports pipeline"),
         ("config.py", "from .cli import x", "1: config imports cli"),
         ("builder/deep/a.py", "from house.kernel_cache import x", "1: builder imports kernel_cache"),
         ("builder/a.py", "importlib.import_module('house.wheelhouse.x')", "1: builder imports wheelhouse"),

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pytest
@@ -9,7 +9,8 @@ from archpatch.arch.arch import Arch, ArchRequest, DeviceCode, Pair
 from archpatch.arch.gpu import GpuRequest
 from archpatch.arch.selection import KnownBad, Policy, Request, Selection, select
 from archpatch.builder.capture import Capture, CapturedExtension
-from archpatch.builder.nets import check_flags, check_guarded, check_wheel, selected_at_all, untold
+from archpatch.builder.cmake import ByVariable
+from archpatch.builder.nets import check_flags, check_guarded, check_wheel, listed, selected_at_all, untold
 from archpatch.errors import (
     ArchpatchError,
     CaptureFailed,
@@ -44,6 +45,10 @@ def never() -> Capture:
     raise AssertionError("the original need not be captured here")
 
 
+def explain(codes: Iterable[DeviceCode]) -> str:
+    return f"{listed(codes)} is hidden"
+
+
 def check(
     seen: Capture,
     request: str = "9.0",
@@ -52,7 +57,9 @@ def check(
     policy: Policy = PLAIN,
 ) -> dict[str, set[str]]:
     asked: Request = ArchRequest.parse(request) if request[0].isdecimal() else GpuRequest.of(request)
-    expected = check_flags(seen, request=asked, policy=policy, selection=selection, unpatched=unpatched)
+    expected = check_flags(
+        seen, request=asked, policy=policy, selection=selection, unpatched=unpatched, explain=explain
+    )
     return {name: set(map(str, codes)) for name, codes in expected.items()}
 
 
@@ -76,8 +83,18 @@ def test_a_gpu_takes_torchs_pairs_that_run_on_it() -> None:
 
 
 def test_an_extension_that_lost_all_its_pairs_is_found_behind_torchs() -> None:
-    with pytest.raises(NoMatchingArch, match=r"extension ext: nothing remains of sm_80"):
+    with pytest.raises(NoMatchingArch, match=r"extension ext: nothing remains of sm_80; sm_90 is hidden") as caught:
         check(capture(extension("sm_90", by_torch=True)), unpatched=lambda: capture(extension("sm_80")))
+    assert str(caught.value.remedy).startswith("Use another toolkit")
+
+
+def test_an_extension_that_never_had_what_another_keeps_has_nothing_hidden() -> None:
+    kept = extension("sm_90", name="other")
+    with pytest.raises(NoMatchingArch, match=r"extension ext: nothing remains of sm_80\nAsk for one of these"):
+        check(
+            capture(extension("sm_90", by_torch=True), kept),
+            unpatched=lambda: capture(extension("sm_80"), kept),
+        )
 
 
 @pytest.mark.parametrize(
@@ -98,8 +115,15 @@ def test_what_was_not_selected_is_refused(
 def test_each_gpu_has_to_have_something_to_run() -> None:
     request = GpuRequest.of("h200", "l4")
     both = select([Pair.of(DeviceCode.parse(c)) for c in ("sm_80", "sm_90")], request, Policy())
-    with pytest.raises(NoMatchingArch, match=r"would hold sm_80, and nothing that h200 \(9.0\) runs"):
-        check_flags(capture(extension("sm_80")), request=request, policy=Policy(), selection=both, unpatched=never)
+    with pytest.raises(NoMatchingArch, match=r"would hold sm_80, and nothing that h200 \(9.0\) runs; sm_90 is hidden"):
+        check_flags(
+            capture(extension("sm_80")),
+            request=request,
+            policy=Policy(),
+            selection=both,
+            unpatched=never,
+            explain=explain,
+        )
 
 
 def test_a_known_bad_arch_is_not_compiled_by_torch_either() -> None:
@@ -203,3 +227,57 @@ def test_a_wheel_that_holds_something_else_is_caught(files: tuple[Binary, ...], 
     with pytest.raises(DeviceCodeMismatch, match=says) as caught:
         check_wheel(Inspection(files=files), EXPECTED)
     assert caught.value.exit_status == 4
+
+
+LIBRARY = "pkg/lib/libkernels.so"
+
+
+def by_cmake(*codes: str, name: str = "pkg._C") -> ByVariable:
+    return ByVariable(name=name, codes=frozenset(map(DeviceCode.parse, codes)), setting="MY_ARCHS=90-real", line=30)
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        (binary("pkg/_C.so", "sm_90"),),
+        (binary("pkg/_C.so"), binary(LIBRARY, "sm_90")),
+        (binary("pkg/_C.so", "sm_90"), binary(LIBRARY, "sm_90"), binary("pkg/plain.so")),
+        (binary(LIBRARY, "sm_90"), binary("pkg/lib/libmore.so", "sm_90", parts=("sm_90",))),
+    ],
+)
+def test_what_cmake_made_may_lie_anywhere(files: tuple[Binary, ...]) -> None:
+    made = by_cmake("sm_90")
+    assert check_wheel(Inspection(files=files), {made.name: made.codes}, [made]) == ()
+
+
+@pytest.mark.parametrize(
+    ("files", "says"),
+    [
+        ((), "holds no library with device code for the extension pkg._C, whose CMake files build CUDA"),
+        ((binary("pkg/_C.so"),), "holds no library with device code for the extension pkg._C"),
+        ((binary("pkg/_C.so", "sm_80", "sm_90"),), "the extension pkg._C holds sm_80, sm_90; .* too much: sm_80"),
+        ((binary("pkg/_C.so", "sm_90"), binary(LIBRARY, "sm_80")), f"the library {LIBRARY} holds sm_80"),
+        ((binary(LIBRARY, "sm_90", "compute_90"),), f"the library {LIBRARY} .* too much: compute_90"),
+        ((binary(LIBRARY, "sm_90", parts=("",)),), f"the library {LIBRARY} holds files with no device code alone"),
+    ],
+)
+def test_what_cmake_made_must_hold_what_was_asked_for(files: tuple[Binary, ...], says: str) -> None:
+    made = by_cmake("sm_90")
+    with pytest.raises(DeviceCodeMismatch, match=says) as caught:
+        check_wheel(Inspection(files=files), {made.name: made.codes}, [made])
+    assert "The archs were given by MY_ARCHS=90-real." in str(caught.value.remedy)
+
+
+def test_torchs_extensions_are_judged_beside_cmakes() -> None:
+    made = by_cmake("sm_90a", name="pkg._K")
+    expected = {**EXPECTED, made.name: made.codes}
+    assert check_wheel(Inspection(files=(*RIGHT, binary(LIBRARY, "sm_90a"))), expected, [made]) == ()
+    with pytest.raises(DeviceCodeMismatch, match="the extension ext holds sm_90a"):
+        check_wheel(Inspection(files=(binary("ext.so", "sm_90a"), RIGHT[1])), expected, [made])
+
+
+def test_a_bare_cubin_is_no_library_of_cmakes() -> None:
+    made = by_cmake("sm_90")
+    loose = Binary(path="pkg/k.cubin", machine="cuda", cubins=(DeviceCode.parse("sm_80"),))
+    files = (binary("pkg/_C.so", "sm_90"), loose)
+    assert check_wheel(Inspection(files=files), {made.name: made.codes}, [made]) == ()

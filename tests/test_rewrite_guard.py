@@ -158,7 +158,7 @@ def test_the_text_is_python_for_old_interpreters_and_ascii() -> None:
     assert imported == {"distutils", "os", "re", "setuptools"}
     assert not [node for node in ast.walk(tree) if isinstance(node, ast.NamedExpr | ast.AnnAssign)]
     assert not [node for node in ast.walk(tree) if isinstance(node, ast.arg) and node.annotation]
-    assert len(outcome.source.splitlines()) < 300
+    assert len(outcome.source.splitlines()) < 310
 
 
 def test_a_standard_is_raised_beside_it() -> None:
@@ -260,12 +260,13 @@ def test_mutations_never_raise_and_give_python_that_stays_the_same(case: Path) -
     for _ in range(6):
         changed = mutated(rng, source)
         request = ArchRequest.parse(rng.choice(["9.0", "8.0+PTX", "12.0f", "7.5;9.0a"]))
-        once = rewrite_source(changed, request, policy=Policy(), cxx_standard=rng.choice([None, 20]))
+        standard = rng.choice([None, 20])
+        once = rewrite_source(changed, request, policy=Policy(), cxx_standard=standard)
         if isinstance(once, Refused):
             assert once.source == changed
             continue
         ast.parse(once.source)
-        again = rewrite_source(once.source, request, policy=Policy(), cxx_standard=20 if once.notes else None)
+        again = rewrite_source(once.source, request, policy=Policy(), cxx_standard=standard)
 
         assert again.source == once.source
         assert not isinstance(again, Rewritten)

@@ -20,6 +20,11 @@ from archpatch.rewrite.spelling import HOLE
         ('b"a"', None),
         ('b"a" b"b"', None),
         ("name", None),
+        ("\"a\" + 'b' + ('c' \"d\")", "abcd"),
+        ('"a" + f"b"', None),
+        ('"a" + b"b"', None),
+        ('"a" + name', None),
+        ('"a" % "b"', None),
     ],
 )
 def test_text_of(code: str, expected: str | None) -> None:
@@ -27,18 +32,22 @@ def test_text_of(code: str, expected: str | None) -> None:
 
 
 @pytest.mark.parametrize(
-    ("code", "expected"),
+    ("code", "text", "expected"),
     [
-        ("'a'", "'new'"),
-        ('r"""a"""', 'r"""new"""'),
-        ("f'a'", "'new'"),
-        ("rf'a'", "r'new'"),
-        ("'a' \"b\"", "'new'"),
-        ("('a')", "('new')"),
+        ("'a'", "new", "'new'"),
+        ('r"""a"""', "new", 'r"""new"""'),
+        ("f'a'", "new", "'new'"),
+        ("rf'a'", "new", "r'new'"),
+        ("'a' \"b\"", "new", "'new'"),
+        ("'a' + \"b\"", "new", "'new'"),
+        ("('a')", "new", "('new')"),
+        ("(r'a'\n + 'b')", "new", "(r'new')"),
+        (r'"\"a\""', r"\"new\"", r'"\"new\""'),
+        ('"a" \'"b"\'', '"new"', "'\"new\"'"),
+        (r"""r'a' '\\'""", "\\", r"'\\'"),
     ],
 )
-def test_respell(code: str, expected: str) -> None:
+def test_respell(code: str, text: str, expected: str) -> None:
     node = cst.parse_expression(code)
-    assert isinstance(node, cst.SimpleString | cst.ConcatenatedString | cst.FormattedString)
 
-    assert cst.Module([]).code_for_node(respell(node, "new")) == expected
+    assert cst.Module([]).code_for_node(respell(node, text)) == expected

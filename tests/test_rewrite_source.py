@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import ast
 import sys
 
 import pytest
@@ -22,10 +23,12 @@ UNREADABLE = [
     ("python 2", b'x = 1\nprint "-arch=sm_80"\n', 2, "syntax"),
     ("unknown encoding", b"# coding: klingon\nx = 1\n", 1, "syntax"),
     ("encoding without ASCII", b"# coding: cp500\nx = 1\n", 1, "syntax"),
-    ("encoding that cannot be undone", b"# coding: utf-7\nx = '+AGE-'\n", 1, "syntax"),
-    ("more strings than libcst takes", b"x = " + b"'a' " * 20_000, 2, "syntax"),
+    ("encoding that cannot be undone", b"# coding: utf-7\nx = '+AGE-'\n", 1, "encoding"),
+    ("more strings than libcst takes", b"x = " + b"'a' " * 20_000, 1, "libcst"),
     ("utf-16", "x = 1\n".encode("utf-16"), 1, "syntax"),
-    ("encoding that cannot hold it", b"# coding: idna\nx = '" + b"a" * 99 + b"'\n", 1, "syntax"),
+    ("encoding that cannot hold it", b"# coding: idna\nx = '" + b"a" * 99 + b"'\n", 1, "encoding"),
+    ("not utf-8 in a comment", b"# \xe9\nx = 1\n", 1, "encoding"),
+    ("not utf-8 in a comment below", b"x = 1\ny = 2\n# \xe9\n", 1, "encoding"),
     ("many lambdas", b"x = " + b"lambda: " * 8000 + b"1", 1, "too-deep"),
     ("not utf-8", b'x = "\xe9"\n', 1, "syntax"),
     ("brackets", b"x = " + b"(" * 5000 + b")" * 5000, 1, "syntax"),
@@ -33,7 +36,7 @@ UNREADABLE = [
     ("long sum", b"x = " + b" + ".join([b"a"] * 20_000), 1, "too-deep"),
     ("sum too long for libcst alone", b"x = " + b" + ".join([b"a"] * 1500), 1, "too-deep"),
     ("many elif", b"if 1:\n    x\n" + b"elif 2:\n    x\n" * 600, 1, "too-deep"),
-    ("form feed before a statement", BOTH + b"\x0cx = 1\n", 1, "not-reproducible"),
+    ("form feed before a statement", b'f = ["-std=c++17"]\n\x0cx = 1\n', 1, "not-reproducible"),
 ]
 
 
@@ -49,6 +52,27 @@ def test_what_cannot_be_read_is_refused(source: bytes, line: int, shape: str) ->
     if sys.version_info[:2] == (3, 11):  # where a syntax error is reported differs between versions
         assert outcome.refusals[0].line == line
     assert isinstance(outcome.error(), SetupRefused)
+
+
+def test_what_cannot_be_edited_byte_for_byte_gets_the_guard() -> None:
+    source = BOTH + b"\x0cx = 1\n"
+    outcome = rewrite_source(source, HOPPER, policy=Policy())
+
+    assert isinstance(outcome, Rewritten)
+    assert [(item.line, item.shape) for item in outcome.sources] == [(1, "not-reproducible")]
+    assert outcome.source.endswith(source)
+    both = rewrite_source(source, ArchRequest.parse("8.0;9.0"), policy=Policy())
+    assert both.outcome == "unchanged"
+
+
+def test_what_only_libcst_does_not_read_is_not_called_wrong() -> None:
+    source = b"y = 1\nx = " + b"'a' " * 20_000 + b"\n"
+    ast.parse(source)
+    outcome = rewrite_source(source, HOPPER, policy=Policy())
+
+    assert isinstance(outcome, Refused)
+    assert "Python reads this file, but libcst, which edits it, does not: " in outcome.refusals[0].reason
+    assert "libcst" in outcome.refusals[0].remedy
 
 
 @pytest.mark.parametrize(
@@ -97,7 +121,8 @@ def test_what_stands_around_stays(before: bytes, after: bytes) -> None:
 @pytest.mark.parametrize("newline", [b"\n", b"\r\n", b"\r"])
 @pytest.mark.parametrize("final", [True, False])
 def test_removed_statements_leave_the_line_ends_of_the_others(newline: bytes, final: bool) -> None:  # noqa: FBT001
-    lines = [b"# C++", b"if x:", b"\t# Ampere", b'\tf.append("-arch=sm_80")', b"y = 1", b'f.append("-arch=compute_90")']
+    lines = [b"# C++", b"if x:", b"\t# Ampere", b'\tf.append("-arch=sm_80")', b"y = 1"]
+    lines.append(b'f.append("-gencode=arch=compute_90,code=sm_90")')
     source = newline.join(lines) + (newline if final else b"")
     outcome = rewrite_source(source, ArchRequest.parse("8.0"), policy=Policy())
 
@@ -204,6 +229,41 @@ def test_lists_that_reach_the_same_name_are_one_group() -> None:
     outcome = rewrite_source(source, HOPPER, policy=Policy())
 
     assert outcome.source == b"args = {\"nvcc\": []}\nargs['nvcc'] += ['-gencode=arch=compute_90,code=sm_90']\n"
+
+
+def test_what_remains_under_a_condition_of_its_own_is_noted() -> None:
+    source = (
+        b"if use_cuda:\n"
+        b"    f = ['-gencode=arch=compute_80,code=sm_80']\n"
+        b"    if nvcc >= 11.8:\n"
+        b"        f += ['-gencode=arch=compute_90,code=sm_90']\n"
+        b"    f += [x] if y else []\n"
+        b"    f += (\n        ['-gencode=arch=compute_100,code=sm_100']\n        if new\n        else []\n    )\n"
+        b"    if nvcc < 12: f += ['-gencode=arch=compute_80,code=sm_80']\n"
+    )
+    outcome = rewrite_source(source, ArchRequest.parse("8.0;9.0;10.0"), policy=Policy())
+
+    assert isinstance(outcome, Unchanged)
+    assert outcome.notes == (
+        "line 4: compute_90,sm_90 depends on the condition at line 3",
+        "line 7: compute_100,sm_100 depends on the condition at line 8",
+    )
+    assert rewrite_source(source, ArchRequest.parse("8.0"), policy=Policy()).notes == ()  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        b"if x:\n    f = ['-arch=compute_90']\n",
+        b"def f():\n    return ['-gencode=arch=compute_90,code=sm_90']\n",
+        b"f = ['-arch=compute_80']\nfor n in x:\n    f += ['-gencode=arch=compute_90,code=sm_90']\n",
+    ],
+)
+def test_what_no_condition_sets_apart_is_not_noted(source: bytes) -> None:
+    outcome = rewrite_source(source, ArchRequest.parse("9.0"), policy=Policy(on_missing=OnMissing.NEAREST))
+
+    assert not isinstance(outcome, Refused)
+    assert outcome.notes == ()
 
 
 def test_strict_is_passed_on() -> None:

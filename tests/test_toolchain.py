@@ -27,6 +27,7 @@ HOST = Host(
     machine="x86_64",
     compiler=Compiler(path=Path("/usr/bin/c++"), kind="gcc", version="12.2.0"),
     ninja=Path("/usr/bin/ninja"),
+    cmake=None,
     cores=16,
     memory=64 * GIB,
     disk=100 * GIB,

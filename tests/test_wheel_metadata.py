@@ -77,6 +77,13 @@ def test_name_version_and_tags_are_read(tmp_path: Path) -> None:
     found = read_metadata(wheel(tmp_path))
     assert (found.name, found.version, found.build) == ("mamba-ssm", Version("2.3.2.post1"), "")
     assert found.tags == ("cp311-cp311-linux_x86_64",)
+    assert found.requires_python is None
+
+
+def test_the_pythons_that_metadata_requires_are_read_as_they_stand(tmp_path: Path) -> None:
+    stated = METADATA.replace(b"\r\n\r\n", b"\r\nRequires-Python: >=3.10,  !=3.12.*\r\n\r\n")
+    content = members() | {f"{INFO}/METADATA": stated}
+    assert read_metadata(wheel(tmp_path, content)).requires_python == ">=3.10,  !=3.12.*"
 
 
 def test_compressed_tags_and_a_build_number_are_read(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import sys
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import lru_cache
-from importlib.resources import files
+from pathlib import Path
 
 from archpatch.arch.arch import Arch
 from archpatch.errors import UnknownGpu
@@ -64,7 +64,7 @@ class GpuRequest:
 @lru_cache(maxsize=1)
 def gpu_types() -> tuple[Gpu, ...]:
     """Return every GPU type known, in the order of `gpus.toml`."""
-    data = tomllib.loads(files(__package__).joinpath("gpus.toml").read_text(encoding="utf-8"))
+    data = tomllib.loads(Path(__file__).with_name("gpus.toml").read_text(encoding="utf-8"))
     return tuple(
         Gpu(
             name=name,

@@ -10,7 +10,7 @@ from typing import Literal
 from archpatch.arch.arch import Arch, ArchRequest, DeviceCode, Pair
 from archpatch.arch.coverage import Verdict, best_for
 from archpatch.arch.gpu import GpuRequest
-from archpatch.errors import NoMatchingArch
+from archpatch.errors import KnownBadArch, NoMatchingArch
 
 __all__ = ["Action", "Decision", "KnownBad", "OnMissing", "Policy", "Request", "Selection", "select"]
 
@@ -101,7 +101,7 @@ def select(pairs: Iterable[Pair], request: Request, policy: Policy) -> Selection
 
     An arch request keeps exactly what it names; a GPU request keeps what each GPU would load. Raises
     `NoMatchingArch` where nothing remains, where a GPU would have nothing to run, and with `policy.strict` where
-    anything that was asked for is missing.
+    anything that was asked for is missing; `KnownBadArch` where that is because it is known bad.
     """
     choice = _Choice(tuple(dict.fromkeys(pairs)), policy)
     if isinstance(request, GpuRequest):
@@ -111,8 +111,7 @@ def select(pairs: Iterable[Pair], request: Request, policy: Policy) -> Selection
         for arch in request.archs:
             choice.take_arch(arch, policy.on_missing_for(request), ptx=arch in request.ptx)
     if not choice.reasons or (choice.missing and (policy.strict or isinstance(request, GpuRequest))):
-        message, remedy = choice.complaint(request)
-        raise NoMatchingArch(message, remedy=remedy)
+        raise choice.complaint(request)
     return choice.selection()
 
 
@@ -203,13 +202,14 @@ class _Choice:
     def why_bad(self, code: DeviceCode) -> str:
         return f" soundly ({self.bad[code.arch.base]})" if self.is_bad(code) else ""
 
-    def complaint(self, request: Request) -> tuple[str, str]:
-        """Return the message and the remedy for a request that is not met."""
+    def complaint(self, request: Request) -> NoMatchingArch:
+        """Return the error for a request that is not met."""
         wanted = ", ".join(wanted for _, wanted in self.missing)
         there = ", ".join(str(pair.device_code) for pair in self.pairs) or "nothing"
         bad = [f"{code} is known bad: {self.bad[code.arch.base]}" for code, _ in self.missing if self.is_bad(code)]
         message = f"no matching arch for {wanted or request}: the package compiles {there}"
-        return "; ".join([message, *bad]), " ".join(self.remedies(request, has_bad=bool(bad)))
+        error = KnownBadArch if bad else NoMatchingArch
+        return error("; ".join([message, *bad]), remedy=" ".join(self.remedies(request, has_bad=bool(bad))))
 
     def remedies(self, request: Request, *, has_bad: bool) -> Iterable[str]:
         for arch in dict.fromkeys(code.arch.base for code, _ in self.missing):

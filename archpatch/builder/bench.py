@@ -8,7 +8,7 @@ import shlex
 import shutil
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from packaging.utils import canonicalize_name
@@ -50,20 +50,30 @@ class Bench:
         assert torch is not None  # noqa: S101 - require has raised
         return torch
 
+    @property
+    def nvcc_release(self) -> str | None:
+        """The release of nvcc, `13.0`; None without a toolkit."""
+        return None if isinstance(self.toolkit_or_error, ToolchainError) else self.toolkit_or_error.release
+
+    def with_torch(self, torch: TorchFacts) -> Bench:
+        """Return the bench as it will be once `torch` is installed."""
+        return replace(self, interpreter=replace(self.interpreter, torch=torch))
+
     def findings(self, needs: Needs) -> tuple[Finding, ...]:
         """Return what is here and what is missing for a build."""
         return check(self.interpreter, self.toolkit_or_error, self.host, needs)
 
     def inputs(self, recipe: Recipe) -> dict[str, str]:
-        """Return what of this bench decides the bytes of a wheel, by name."""
-        torch, toolkit, compiler = self.torch, self.toolkit, self.host.compiler
+        """Return what of this bench decides the bytes of a wheel, by name; a toolkit that is not there is `none`."""
+        torch, compiler = self.torch, self.host.compiler
+        toolkit = None if isinstance(self.toolkit_or_error, ToolchainError) else self.toolkit_or_error
         variables = decisive_variables({**self.environ, **dict(recipe.environment)}, recipe)
         return {
             "torch": torch.version,
             "cuda": str(torch.cuda),
             "cxx11-abi": str(torch.cxx11_abi),
-            "nvcc": str(toolkit.version),
-            "nvcc-profile": _digest(toolkit.root / "bin" / "nvcc.profile"),
+            "nvcc": str(toolkit.version) if toolkit else "none",
+            "nvcc-profile": _digest(toolkit.root / "bin" / "nvcc.profile") if toolkit else "none",
             "host-compiler": f"{compiler.kind} {compiler.version}" if compiler else "none",
             "glibc": "".join(platform.libc_ver()),
             "python": self.interpreter.abi_tag,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -11,6 +12,7 @@ from typing import Any
 
 from archpatch.arch.arch import DeviceCode, Pair
 from archpatch.arch.gencode import parse_flags
+from archpatch.builder.cmake import CMakeCommand, read_cmake_files
 from archpatch.builder.processes import run_logged
 from archpatch.builder.working_folder import working_folder
 from archpatch.builder.workplace import Workplace
@@ -32,6 +34,10 @@ __all__ = ["Capture", "CapturedExtension", "build_requirements", "capture"]
 
 #: What a guard in `setup.py` raises (`archpatch.rewrite.guard_runtime`).
 _GUARDS = {"ArchpatchNoMatchingArch": NoMatchingArch, "ArchpatchRefusedFlags": SetupRefused}
+#: What a `setup.py` starts that brings CMake in, and the package that has it.
+_PROGRAMS = {"cmake": "cmake", "cmake3": "cmake", "ninja": "ninja"}
+#: The folder for temporary files, as `Capture.roots` has it.
+_TEMPORARY = "<temporary>"
 _LEGACY = "setuptools.build_meta:__legacy__"
 _DRIVER = Path(__file__).with_name("driver.py")
 
@@ -41,7 +47,8 @@ class CapturedExtension:
     """One extension: its name, its sources, the final flags of nvcc (None where it has no CUDA source), C++ and linker.
 
     `torch_added` are the arch flags among them that torch added by itself, which it does for an extension that
-    brings none of its own.
+    brings none of its own; `torch_refused` is what it said where it knows no flags for an arch of its list. `cmake` are
+    the commands of CMake that would run for it, and `cmake_has_cuda` tells whether its CMake files build CUDA code.
     """
 
     name: str
@@ -50,6 +57,9 @@ class CapturedExtension:
     torch_added: tuple[str, ...] = ()
     cxx: tuple[str, ...] = ()
     link: tuple[str, ...] = ()
+    torch_refused: str | None = None
+    cmake: tuple[CMakeCommand, ...] = ()
+    cmake_has_cuda: bool = False
 
     @property
     def pairs(self) -> tuple[Pair, ...]:
@@ -78,7 +88,7 @@ class Capture:
     """What `setup()` was called with, in the order in which it would be built.
 
     `environment` are the variables that the project's own files read; `roots` are folders that differ between machines
-    and say nothing about what is compiled, by their placeholders.
+    and say nothing about what is compiled, by their placeholders. `cmake` names CMake's version where it would run.
     """
 
     name: str | None
@@ -86,22 +96,45 @@ class Capture:
     extensions: tuple[CapturedExtension, ...]
     environment: tuple[str, ...] = ()
     roots: Mapping[str, str] = field(default_factory=dict)
+    cmake: str | None = None
 
     @property
     def flags(self) -> str:
         """All flags and sources as one text, the same for the same build on another machine."""
-        all_of_them = [
+        all_of_them: list[Any] = [
             [each.name, [*map(str, each.sources)], each.nvcc, each.cxx, each.link] for each in self.extensions
         ]
-        text = json.dumps(all_of_them)
+        commands = [[each.decisive, str(each.folder), each.variables] for each in self.cmake_commands]
+        text = json.dumps([*all_of_them, commands] if commands else all_of_them)
         for placeholder, folder in sorted(self.roots.items(), key=lambda root: -len(root[1])):
             text = text.replace(folder, placeholder)
-        return text
+        # What is made below it for a time has another name each time.
+        return re.sub(rf"{_TEMPORARY}/[\w.-]+", _TEMPORARY, text)
 
     @property
     def cuda_extensions(self) -> tuple[CapturedExtension, ...]:
         """The extensions that hold device code."""
         return tuple(extension for extension in self.extensions if extension.nvcc is not None)
+
+    @property
+    def device_code(self) -> frozenset[DeviceCode]:
+        """What nvcc would be told through setuptools, all extensions together."""
+        return frozenset(code for extension in self.cuda_extensions for code in extension.device_code)
+
+    @property
+    def refused_by_torch(self) -> tuple[CapturedExtension, ...]:
+        """The extensions without arch flags of their own that torch has none for."""
+        return tuple(extension for extension in self.cuda_extensions if extension.torch_refused is not None)
+
+    @property
+    def cmake_extensions(self) -> tuple[CapturedExtension, ...]:
+        """The extensions whose device code CMake makes, or a part of it."""
+        return tuple(extension for extension in self.extensions if extension.cmake and extension.cmake_has_cuda)
+
+    @property
+    def cmake_commands(self) -> tuple[CMakeCommand, ...]:
+        """All commands of CMake that would run."""
+        return tuple(command for extension in self.extensions for command in extension.cmake)
 
     @property
     def sources(self) -> int:
@@ -161,23 +194,47 @@ def _backend_style(tree: Path) -> str:
 
 def _read(seen: Mapping[str, Any], workplace: Workplace) -> Capture:
     ours = {"tree": str(workplace.tree), "cuda": workplace.environment.get("CUDA_HOME", "")}
+    ours["temporary"] = workplace.environment.get("TMPDIR", "")
+    read = [_read_extension(extension, seen["name"], workplace.tree) for extension in seen["extensions"]]
+    by_cmake = (name for _, names in read for name in names)
     return Capture(
-        environment=tuple(seen["environment"]),
+        environment=tuple(dict.fromkeys((*seen["environment"], *sorted(by_cmake)))),
         roots={f"<{name}>": folder for name, folder in {**seen["roots"], **ours}.items() if folder},
         name=seen["name"],
         version=seen["version"],
-        extensions=tuple(
-            CapturedExtension(
-                name=extension["name"],
-                sources=tuple(map(Path, extension["sources"])),
-                nvcc=None if extension["nvcc"] is None else tuple(extension["nvcc"]),
-                torch_added=tuple(extension["torch_added"]),
-                cxx=tuple(extension["cxx"]),
-                link=tuple(extension["link"]),
-            )
-            for extension in seen["extensions"]
-        ),
+        extensions=tuple(extension for extension, _ in read),
+        cmake=seen["cmake"],
     )
+
+
+def _read_extension(
+    seen: Mapping[str, Any], project: str | None, tree: Path
+) -> tuple[CapturedExtension, frozenset[str]]:
+    """Return an extension, and the variables that its CMake files read."""
+    commands = tuple(
+        CMakeCommand(
+            words=tuple(command["words"]),
+            folder=Path(command["folder"]),
+            variables=tuple(sorted(command["variables"].items())),
+            line=command["line"],
+        )
+        for command in seen["cmake"]
+    )
+    folders = {folder for command in commands for folder in command.projects}
+    files = read_cmake_files(folders or {tree} if commands else ())
+    extension = CapturedExtension(
+        # CMake can be run for no extension in particular.
+        name=seen["name"] or project or "CMake",
+        sources=tuple(map(Path, seen["sources"])),
+        nvcc=None if seen["nvcc"] is None else tuple(seen["nvcc"]),
+        torch_added=tuple(seen["torch_added"]),
+        cxx=tuple(seen["cxx"]),
+        link=tuple(seen["link"]),
+        torch_refused=seen["torch_refused"],
+        cmake=commands,
+        cmake_has_cuda=files.has_cuda,
+    )
+    return extension, files.variables
 
 
 def _failure(error: Mapping[str, Any], workplace: Workplace) -> ArchpatchError:
@@ -188,11 +245,23 @@ def _failure(error: Mapping[str, Any], workplace: Workplace) -> ArchpatchError:
             f"{where} needs the module {error['module']!r}, which {python} does not have",
             remedy=f"Install it there: {python} -m pip install {error['module'].partition('.')[0]}",
         )
+    if error["program"] in _PROGRAMS:
+        python = workplace.python
+        return ToolchainError(
+            f"{where} starts {error['program']}, which is neither on PATH nor among the programs of {python}",
+            remedy=f"Install it there: {python} -m pip install {_PROGRAMS[error['program']]}",
+        )
     if error["kind"] in _GUARDS:
         return _GUARDS[error["kind"]](error["message"].removeprefix("archpatch: "))
     if error["kind"] == "SystemExit":
         return CaptureFailed(f"{where} called sys.exit({error['message']!r})", remedy=see)
-    return CaptureFailed(f"{where} raised {error['kind']}: {error['message']}", remedy=see)
+    raised = f"{where} raised {error['kind']}: {error['message']}"
+    if error["unreached"]:
+        return CaptureFailed(
+            f"{raised}; that is after CMake, which only the build runs, and before {', '.join(error['unreached'])}",
+            remedy=f"If it needs what CMake makes, a capture cannot look further. {see}",
+        )
+    return CaptureFailed(raised, remedy=see)
 
 
 def _check_sources(captured: Capture, tree: Path) -> None:

@@ -17,6 +17,7 @@ _COMPILER = re.compile(
       | .*\bKilled\b.*(?:cicc|ptxas|cc1plus|nvcc|cudafe) | nvcc\ error\b | ninja:\ error: )""",
     re.VERBOSE,
 )
+_CMAKE = re.compile(r"^CMake Error\b")
 _LINKER = re.compile(r"^(?:.*/)?(?:ld|collect2)(?:\.\w+)?:\s|undefined reference to|cannot find -l")
 _PYTHON = re.compile(r"^(?:[\w.]+(?:Error|Exception|Exit)\b|error:)")
 _DISK_FULL = re.compile(r"No space left on device", re.IGNORECASE)
@@ -26,10 +27,11 @@ _CONTEXT = 3
 def first_error(lines: Iterable[str]) -> str | None:
     """Return the first error of a build's output with the lines that follow it, or None where none is seen.
 
-    A compiler's own error beats a linker's, which beats Python's: a failed nvcc makes a long tail of tracebacks.
+    A compiler's own error beats a linker's, which beats CMake's, which beats Python's: a failed nvcc makes a long tail
+    of tracebacks.
     """
-    kept = [line.rstrip() for line in lines]
-    for pattern in (_COMPILER, _LINKER, _PYTHON):
+    kept = [line.rstrip() for line in lines if line.strip()]
+    for pattern in (_COMPILER, _LINKER, _CMAKE, _PYTHON):
         for number, line in enumerate(kept):
             if pattern.search(line):
                 return "\n".join(kept[number : number + _CONTEXT]).strip()

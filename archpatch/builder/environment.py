@@ -7,8 +7,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from archpatch.arch.arch import Arch
+from archpatch.arch.arch import DeviceCode
 from archpatch.arch.gencode import ARCH_OPTIONS, CODE_OPTIONS, GENCODE_OPTIONS
+from archpatch.builder.cmake import CUDAARCHS
 from archpatch.builder.interpreter import Interpreter
 from archpatch.builder.toolkit import Toolkit
 from archpatch.builder.toolkit import environment as toolkit_environment
@@ -22,8 +23,10 @@ _DECISIVE = (
     *("CC", "CXX", "CFLAGS", "CPPFLAGS", "CXXFLAGS", "LDFLAGS", "LDSHARED", "CPATH", "C_INCLUDE_PATH"),
     *("CPLUS_INCLUDE_PATH", "LIBRARY_PATH", "LD_RUN_PATH", "COMPILER_PATH"),
     *("NVCC_APPEND_FLAGS", "NVCC_PREPEND_FLAGS", "NVCC_CCBIN", "PYTORCH_NVCC", "TORCH_DONT_CHECK_COMPILER_ABI"),
+    *("CUDAFLAGS", "CUDAHOSTCXX", "CMAKE_BUILD_TYPE", "CMAKE_GENERATOR", "CMAKE_PREFIX_PATH", "CMAKE_TOOLCHAIN_FILE"),
 )
-_NVCC_FLAGS = ("NVCC_APPEND_FLAGS", "NVCC_PREPEND_FLAGS")
+#: What nvcc adds to each command, and CMake to each that it has for nvcc.
+_NVCC_FLAGS = ("NVCC_APPEND_FLAGS", "NVCC_PREPEND_FLAGS", "CUDAFLAGS")
 _ARCH_OPTIONS = (*GENCODE_OPTIONS, *ARCH_OPTIONS, *CODE_OPTIONS)
 
 
@@ -31,8 +34,9 @@ _ARCH_OPTIONS = (*GENCODE_OPTIONS, *ARCH_OPTIONS, *CODE_OPTIONS)
 class BuildVariables:
     """What decides the variables of one build.
 
-    `archs` are the archs whose device code is kept, for the package's own arch variable; `arch_list` is the request in
-    torch's grammar, for extensions that bring no pairs of their own; `local_version` goes into the package's variable.
+    `codes` is the device code that is kept, for the package's own arch variable; `arch_list` is the request in torch's
+    grammar, for extensions that bring no pairs of their own, and `cmake_archs` in CMake's, for projects that name no
+    archs; `local_version` goes into the package's variable.
     """
 
     toolkit: Toolkit
@@ -40,24 +44,29 @@ class BuildVariables:
     recipe: Recipe
     jobs: int
     tools: tuple[Path, ...] = ()
-    archs: tuple[Arch, ...] = ()
+    codes: tuple[DeviceCode, ...] = ()
     arch_list: str = ""
+    cmake_archs: str = ""
     local_version: str | None = None
 
     def apply(self, environ: Mapping[str, str]) -> dict[str, str]:
         """Return `environ` as the build gets it."""
         variables = toolkit_environment(self.toolkit, environ, interpreter=self.interpreter, tools=self.tools)
         variables, _ = without_arch_flags(variables)
+        variables.pop(CUDAARCHS.name, None)
+        if self.cmake_archs:
+            variables[CUDAARCHS.name] = self.cmake_archs
         variables |= dict(self.recipe.environment)
         variables["MAX_JOBS"] = str(self.jobs)
+        variables.setdefault("CMAKE_BUILD_PARALLEL_LEVEL", str(self.jobs))
         # The default is what progress is read from, so a user's own must not get in the way.
         variables["NINJA_STATUS"] = "[%f/%t] "
         variables["PYTHONUNBUFFERED"] = "1"
         variables.pop("TORCH_CUDA_ARCH_LIST", None)
         if self.arch_list:
             variables["TORCH_CUDA_ARCH_LIST"] = self.arch_list
-        if self.recipe.arch_variable is not None and self.archs:
-            variables[self.recipe.arch_variable.name] = spell_archs(self.recipe.arch_variable, self.archs)
+        if self.recipe.arch_variable is not None and self.codes:
+            variables[self.recipe.arch_variable.name] = spell_archs(self.recipe.arch_variable, self.codes)
         if self.recipe.local_version is not None:
             variables.pop(self.recipe.local_version, None)
             if self.local_version:
@@ -68,8 +77,8 @@ class BuildVariables:
 def without_arch_flags(environ: Mapping[str, str]) -> tuple[dict[str, str], tuple[str, ...]]:
     """Return `environ` with the arch flags taken out of nvcc's own variables, and which variables had any.
 
-    nvcc adds `NVCC_APPEND_FLAGS` and `NVCC_PREPEND_FLAGS` to every command: an arch in them would be compiled beside
-    those that were asked for. Raises `UsageError` for quotes that do not match.
+    nvcc adds `NVCC_APPEND_FLAGS` and `NVCC_PREPEND_FLAGS` to every command, and CMake adds `CUDAFLAGS`: an arch in them
+    would be compiled beside those that were asked for. Raises `UsageError` for quotes that do not match.
     """
     cleaned, had = dict(environ), []
     for name in _NVCC_FLAGS:

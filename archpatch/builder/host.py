@@ -36,11 +36,15 @@ class Compiler:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Host:
-    """What compiles: `memory` and `disk` are the bytes that are free, `folder` is where the disk was looked at."""
+    """What compiles: `memory` and `disk` are the bytes that are free, `folder` is where the disk was looked at.
+
+    `cmake` is needed only by packages that start it.
+    """
 
     machine: str
     compiler: Compiler | None
     ninja: Path | None
+    cmake: Path | None
     cores: int
     memory: int
     disk: int
@@ -53,7 +57,8 @@ def inspect_host(interpreter: Interpreter, environ: Mapping[str, str], *, folder
     return Host(
         machine=os.uname().machine,
         compiler=find_compiler(environ, ask),
-        ninja=find_ninja(interpreter, environ),
+        ninja=find_tool("ninja", interpreter, environ),
+        cmake=find_tool("cmake", interpreter, environ),
         cores=available_cores(),
         memory=available_memory(),
         disk=shutil.disk_usage(existing).free,
@@ -85,10 +90,10 @@ def parse_compiler_version(text: str) -> dict[str, str]:
     return {"kind": "gcc" if is_gcc else "other", "version": gcc[1] if gcc else ""}
 
 
-def find_ninja(interpreter: Interpreter, environ: Mapping[str, str]) -> Path | None:
-    """Return ninja from PATH, or from where the interpreter's packages put their programs."""
+def find_tool(name: str, interpreter: Interpreter, environ: Mapping[str, str]) -> Path | None:
+    """Return a program from PATH, or from where the interpreter's packages put theirs."""
     places = [environ.get("PATH", ""), *map(str, interpreter.scripts)]
-    found = shutil.which("ninja", path=os.pathsep.join(places))
+    found = shutil.which(name, path=os.pathsep.join(places))
     return Path(found) if found else None
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
+import shutil
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
@@ -14,9 +16,13 @@ from packaging.version import InvalidVersion
 
 from archpatch.builder import interpreter_probe
 from archpatch.builder.questions import Ask, ask
-from archpatch.errors import ToolchainError
+from archpatch.errors import MissingFile, ToolchainError, UsageError
 
-__all__ = ["Interpreter", "TorchFacts", "missing_requirements", "probe"]
+__all__ = ["Interpreter", "TorchFacts", "find_python", "missing_requirements", "named_torch", "probe"]
+
+
+_NAMED_TORCH: Final = re.compile(r"(?P<major>\d+)\.(?P<minor>\d+)[^+\s]*\+cu(?P<cuda>\d{2,3})")
+_NEW_ABI: Final = (2, 7)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +62,41 @@ class Interpreter:
     def version_of(self, name: str) -> str | None:
         """Return the version of an installed distribution, or None; spelling as in PEP 503."""
         return dict(self.packages).get(canonicalize_name(name))
+
+
+def find_python(text: str | None) -> Path | None:
+    """Return the interpreter that `text` names: a path, or a program on PATH; None stays None.
+
+    Raises `MissingFile`.
+    """
+    if text is None:
+        return None
+    found = shutil.which(text)
+    if found is None:
+        name = f"{text.rstrip('/')}/bin/python" if Path(text).is_dir() else ".venv/bin/python"
+        raise MissingFile(f"--python {text}: there is no such program", remedy=f"Name an interpreter: {name}.")
+    # Not resolved: a virtual environment's python is a link, and what it is called decides what it sees.
+    return Path(found).absolute()
+
+
+def named_torch(text: str) -> TorchFacts:
+    """Return what is known of a torch that is not installed: `2.14.1+cu130`, as its own wheels are called.
+
+    They have had the new C++ ABI since 2.7 (PyTorch 2.6 release blog). Raises `UsageError` where none is told.
+    """
+    match = _NAMED_TORCH.fullmatch(text)
+    if match is None:
+        raise UsageError(
+            f"--torch {text!r} does not tell the version and the CUDA release",
+            remedy="Write it as torch.__version__ has it: 2.14.1+cu130.",
+        )
+    return TorchFacts(
+        folder=Path("torch"),
+        version=text,
+        cuda=f"{match['cuda'][:-1]}.{match['cuda'][-1]}",
+        cxx11_abi=(int(match["major"]), int(match["minor"])) >= _NEW_ABI,
+        cxx_standard=None,
+    )
 
 
 def probe(python: Path | None = None, *, ask: Ask = ask) -> Interpreter:

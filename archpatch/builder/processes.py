@@ -36,8 +36,10 @@ def run_logged(
     Whatever ends the call early (Ctrl-C, an error in `watcher`) ends every process of that session too: ninja puts
     each compiler into a process group of its own, so a signal to the group alone would leave nvcc running.
     """
-    with log.open("ab") as sink:
-        process = open_session(command, cwd=cwd, environment=environment, stderr=subprocess.STDOUT)
+    with (
+        log.open("ab") as sink,
+        open_session(command, cwd=cwd, environment=environment, stderr=subprocess.STDOUT) as process,
+    ):
         try:
             assert process.stdout is not None  # noqa: S101 - it is a pipe
             for line in _lines(process.stdout, sink):
@@ -46,7 +48,6 @@ def run_logged(
             return process.wait()
         finally:
             end_session(process.pid)
-            process.wait()
 
 
 def _lines(source: IO[bytes], sink: IO[bytes]) -> Iterator[str | None]:

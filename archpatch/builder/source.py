@@ -10,7 +10,6 @@ from collections.abc import Collection, Mapping
 from configparser import Error as ConfigParserError
 from configparser import RawConfigParser
 from dataclasses import dataclass, replace
-from email.parser import HeaderParser
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,7 +31,6 @@ from archpatch.builder.requirement import (
 from archpatch.builder.sdist_store import sdist_store, split_sdist_name
 from archpatch.builder.tree_copy import copy_tree
 from archpatch.errors import ArchpatchError, FetchFailed, HashMismatch, NoSources
-from archpatch.storage.archives import unpack
 from archpatch.storage.atomic import disk_errors, sha256_of, staging_folder
 
 if sys.version_info >= (3, 11):
@@ -195,6 +193,8 @@ def _tree(path: Path, *, digest: str, origin: str, default: _Metadata) -> Source
 
 def _unpack_project(archive: Path, into: Path) -> None:
     """Unpack `archive`, and rename its top-level folder to `into`."""
+    from archpatch.storage.archives import unpack  # noqa: PLC0415 - as in `_read_pkg_info`
+
     with staging_folder(into) as staging:
         unpacked = staging / "unpacked"
         unpack(archive, unpacked)
@@ -244,6 +244,8 @@ def _read_pkg_info(folder: Path) -> _Metadata:
     path = folder / "PKG-INFO"
     if not path.is_file():
         return _Metadata()
+    from email.parser import HeaderParser  # noqa: PLC0415 - a hit needs neither it nor the archives
+
     headers = HeaderParser().parsestr(path.read_text(encoding="utf-8", errors="replace"))
     name, version = (headers.get(field) for field in ("Name", "Version"))
     return _Metadata(name=None if name == "UNKNOWN" else name, version=version)

@@ -7,11 +7,9 @@ import os
 import shutil
 import sys
 from collections.abc import Mapping
-from importlib.metadata import distributions
 from pathlib import Path
 from typing import Final
 
-from filelock import FileLock
 from packaging.version import Version
 
 from archpatch.builder.interpreter import Interpreter
@@ -45,6 +43,11 @@ def install(release: str, *, cache: Path, interpreter: Interpreter, environ: Map
             f"NVIDIA's wheels for CUDA {release} hold no nvcc (those of CUDA {_FIRST_WITH_NVCC} and later do)",
             remedy=f"Install the CUDA toolkit {release} and set CUDA_HOME, or install a torch built for CUDA 13.",
         )
+    # Almost nobody needs them: the machine has a toolkit, or the cache.
+    from importlib.metadata import distributions  # noqa: PLC0415
+
+    from filelock import FileLock  # noqa: PLC0415
+
     command = installer(interpreter, environ, own_pip=any(distributions(name="pip")))
     with disk_errors(cache):
         cache.mkdir(parents=True, exist_ok=True)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -14,18 +12,16 @@ from archpatch.cli.options import (
     json_option,
     matching_options,
     offline_option,
-    policy_from,
     python_option,
-    python_path,
+    terms_from,
     toolkit_option,
     wheelhouse_option,
+    workshop_from,
 )
-from archpatch.cli.settings import Settings
 from archpatch.cli.show import Teller, print_json, warn
 
 if TYPE_CHECKING:
-    from archpatch.builder.asked import Asked
-    from archpatch.pipeline import Built, Order
+    from archpatch.pipeline import Built
 
 
 @click.command("build")
@@ -46,19 +42,22 @@ def command(ctx: click.Context, /, requirements: tuple[str, ...], as_json: bool,
     git+https://host/repository@tag. Without --gpu, --arch and TORCH_CUDA_ARCH_LIST the visible GPUs are asked.
     Printed are the wheels' paths, one a line.
     """
+    from archpatch.builder.requirement import parse_requirement
+    from archpatch.jobs import Order
     from archpatch.pipeline import build
 
     asked = asked_from(ctx, use_driver=True)
     for note in asked.notes:
         warn(note)
-    environ = dict(os.environ)
-    if options["max_jobs"]:
-        environ["MAX_JOBS"] = str(options["max_jobs"])
+    # All of it is read before anything is built.
+    terms, workshop = terms_from(ctx), workshop_from(ctx)
+    parsed = [parse_requirement(text, sha256=options["sha256"]) for text in requirements]
     results: list[Built] = []
     try:
-        for order in _orders(ctx, requirements, asked):
+        for requirement in parsed:
+            order = Order(requirement=requirement, asked=asked, python=options["python"], terms=terms)
             with Teller() as teller:
-                built = build(order, environ=environ, listener=teller)
+                built = build(order, workshop=workshop, listener=teller)
                 teller.stage(_summary(built))
             results.append(built)
             if not as_json:
@@ -67,30 +66,6 @@ def command(ctx: click.Context, /, requirements: tuple[str, ...], as_json: bool,
         # What is filed is filed, also when a later one fails.
         if as_json:
             print_json("build", {"wheels": [_to_json(built) for built in results]})
-
-
-def _orders(ctx: click.Context, requirements: tuple[str, ...], asked: Asked) -> list[Order]:
-    """Return what to build, all of it read before anything is built."""
-    from archpatch.builder.requirement import parse_requirement
-    from archpatch.pipeline import Order
-
-    options, settings = ctx.params, ctx.find_object(Settings)
-    return [
-        Order(
-            requirement=parse_requirement(text, sha256=options["sha256"]),
-            asked=asked,
-            policy=policy_from(ctx),
-            allow_known_bad=options["allow_known_bad"],
-            wheelhouse=Path(options["wheelhouse"]).absolute(),
-            python=python_path(options["python"]),
-            toolkit=options["toolkit"],
-            offline=options["offline"],
-            replace=options["replace"],
-            labelled=options["local_version"],
-            recipes=settings.recipes if settings else (),
-        )
-        for text in requirements
-    ]
 
 
 def _summary(built: Built) -> str:

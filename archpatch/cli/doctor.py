@@ -15,7 +15,6 @@ from archpatch.cli.options import (
     matching_options,
     offline_option,
     python_option,
-    python_path,
     toolkit_option,
     wheelhouse_option,
 )
@@ -49,8 +48,9 @@ def command(ctx: click.Context, /, as_json: bool, **options: Any) -> int:
     """Show what a build has here and what it lacks, and where each setting comes from; exit 1 if it could not start."""
     from archpatch.builder.bench import look
     from archpatch.builder.gpus import visible_gpus
+    from archpatch.builder.interpreter import find_python
 
-    bench = look(python_path(options["python"]), options["toolkit"], os.environ, may_fetch=False)
+    bench = look(find_python(options["python"]), options["toolkit"], os.environ, may_fetch=False)
     asked = _asked(ctx)
     findings = bench.findings(_needs(asked))
     gpus = visible_gpus(os.environ)

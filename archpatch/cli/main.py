@@ -26,7 +26,11 @@ _COMMANDS = {
     "patch": "archpatch.cli.patch",
     "build": "archpatch.cli.build",
     "inspect": "archpatch.cli.inspect",
+    "plan": "archpatch.cli.plan",
+    "refresh": "archpatch.cli.refresh",
     "wheelhouse": "archpatch.cli.wheelhouse",
+    "key": "archpatch.cli.key",
+    "cache": "archpatch.cli.cache",
     "doctor": "archpatch.cli.doctor",
 }
 
@@ -61,7 +65,7 @@ def cli(ctx: click.Context, config: Path | None) -> None:
     settings = Settings(config)
     ctx.obj = settings
     # A command's options take their defaults from here; it is read when the first of them asks.
-    ctx.default_map = settings.defaults_for(ctx.invoked_subcommand)
+    ctx.default_map = settings.defaults_for(cli.get_command(ctx, ctx.invoked_subcommand or ""))
 
 
 def run(arguments: Sequence[str]) -> int:

@@ -12,6 +12,7 @@ from click.core import ParameterSource
 if TYPE_CHECKING:
     from archpatch.arch.selection import Policy
     from archpatch.builder.asked import Asked, Source
+    from archpatch.jobs import Terms, Workshop
 
 __all__ = [
     "asked_from",
@@ -20,10 +21,12 @@ __all__ = [
     "matching_options",
     "offline_option",
     "policy_from",
+    "policy_options",
     "python_option",
-    "python_path",
+    "terms_from",
     "toolkit_option",
     "wheelhouse_option",
+    "workshop_from",
 ]
 
 _F = TypeVar("_F", bound=Callable[..., Any])
@@ -59,6 +62,17 @@ def matching_options(function: _F) -> _F:
                 metavar="TYPE",
                 help="What must run: h200, l4, ... or native. Repeatable.",
             ),
+            policy_options,
+        )
+    ):
+        function = decorate(function)
+    return function
+
+
+def policy_options(function: _F) -> _F:
+    """Add how strictly to match: --on-missing, --strict, --allow-known-bad."""
+    for decorate in reversed(
+        (
             _option(
                 "--on-missing",
                 type=click.Choice(["error", "nearest", "add"]),
@@ -115,22 +129,6 @@ toolkit_option = _option(
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 
 
-def python_path(text: str | None) -> Path | None:
-    """Return the interpreter that `--python` names: a path, or a program on PATH. Raises `MissingFile`."""
-    import shutil
-
-    from archpatch.errors import MissingFile
-
-    if text is None:
-        return None
-    found = shutil.which(text)
-    if found is None:
-        name = f"{text.rstrip('/')}/bin/python" if Path(text).is_dir() else ".venv/bin/python"
-        raise MissingFile(f"--python {text}: there is no such program", remedy=f"Name an interpreter: {name}.")
-    # Not resolved: a virtual environment's python is a link, and what it is called decides what it sees.
-    return Path(found).absolute()
-
-
 def asked_from(ctx: click.Context, *, use_driver: bool) -> Asked:
     """Return what --arch and --gpu, the environment and the project's settings ask for, in that order."""
     import os
@@ -153,6 +151,41 @@ def asked_from(ctx: click.Context, *, use_driver: bool) -> Asked:
         os.environ,
         use_driver=use_driver,
     )
+
+
+def terms_from(ctx: click.Context) -> Terms:
+    """Return the terms of a build that the options and the project's settings set."""
+    from archpatch.cli.settings import Settings
+    from archpatch.jobs import Terms
+
+    options, settings = ctx.params, ctx.find_object(Settings)
+    return Terms(
+        policy=policy_from(ctx),
+        allow_known_bad=options["allow_known_bad"],
+        wheelhouse=Path(options["wheelhouse"]).absolute(),
+        toolkit=options["toolkit"],
+        offline=options["offline"],
+        replace=options.get("replace", True),
+        labelled=options.get("local_version", True),
+        recipes=settings.recipes if settings else (),
+    )
+
+
+def workshop_from(ctx: click.Context, *, torch: str | None = None) -> Workshop:
+    """Return what all orders of a command share; warn of what is ignored in the environment."""
+    import os
+
+    from archpatch.builder.interpreter import named_torch
+    from archpatch.cli.show import warn
+    from archpatch.jobs import Workshop
+
+    environ = dict(os.environ)
+    if ctx.params.get("max_jobs"):
+        environ["MAX_JOBS"] = str(ctx.params["max_jobs"])
+    workshop = Workshop(environ, torch=None if torch is None else named_torch(torch))
+    for note in workshop.notes:
+        warn(note)
+    return workshop
 
 
 def policy_from(ctx: click.Context) -> Policy:

@@ -17,7 +17,6 @@ from archpatch.cli.options import (
     offline_option,
     policy_from,
     python_option,
-    python_path,
 )
 from archpatch.cli.settings import Settings
 from archpatch.cli.show import print_json, warn
@@ -105,11 +104,11 @@ def _fetched(target: str, folder: Path, options: dict[str, Any]) -> Path:
 
 
 def _patch(ctx: click.Context, file: Path, asked: Any) -> Patch:
-    from archpatch.builder.interpreter import probe
+    from archpatch.builder.interpreter import find_python, probe
     from archpatch.builder.patching import patch_file
 
     settings: Settings = ctx.obj
-    torch = probe(python_path(ctx.params["python"])).torch
+    torch = probe(find_python(ctx.params["python"])).torch
     return patch_file(
         file,
         asked=asked,

@@ -10,10 +10,14 @@ import click
 from click.core import ParameterSource
 
 if TYPE_CHECKING:
-    from archpatch.config import Config
+    from archpatch.config import Config, PlanTable
     from archpatch.recipes.recipe import RecipeOverride
 
-__all__ = ["Settings", "origin"]
+__all__ = ["Settings", "origin", "plan_of"]
+
+
+#: Groups whose --gpu says what is looked at: what a project is built for does not choose that.
+_LOOKING = ("wheelhouse", "cache")
 
 
 class Settings:
@@ -34,19 +38,20 @@ class Settings:
         """The recipes that the file adds or overrides."""
         return self.config.recipes
 
-    def defaults_for(self, command: str | None) -> dict[str, Any]:
+    def defaults_for(self, command: click.Command | None) -> dict[str, Any]:
         """Return click's `default_map` for the group: the settings under the name of the command that runs."""
         if command is None:
             return {}
         # A command takes what it has an option for and passes over the rest.
         values = dict(self.config.values)
-        if command == "wheelhouse":
-            return {command: dict.fromkeys(("list", "path", "requirements", "verify"), without_request(values))}
-        return {command: values}
+        if command.name in _LOOKING:
+            values = without_request(values)
+        below = dict.fromkeys(command.commands, values) if isinstance(command, click.Group) else values
+        return {str(command.name): below}
 
 
 def without_request(values: dict[str, Any]) -> dict[str, Any]:
-    """Return settings without what a build is for, which does not choose what is looked at."""
+    """Return settings without what a build is for."""
     return {name: value for name, value in values.items() if name not in ("arch", "gpu")}
 
 
@@ -60,3 +65,18 @@ def origin(ctx: click.Context, option: str, settings: Settings) -> str:
     if source is ParameterSource.DEFAULT_MAP:
         return str(settings.config.path)
     return "default"
+
+
+def plan_of(ctx: click.Context) -> PlanTable:
+    """Return the project's plan. Raises `ConfigError` where there is none."""
+    from archpatch.errors import ConfigError
+
+    settings: Settings = ctx.obj
+    plan = settings.config.plan
+    if plan is None:
+        where = settings.config.path or "no pyproject.toml from here upwards"
+        raise ConfigError(
+            f"{where} has a [tool.archpatch.plan] table" if settings.config.path is None else f"{where}: no plan table",
+            remedy='Write one: [tool.archpatch.plan] with packages = ["NAME==VERSION"] and gpu = ["h200"].',
+        )
+    return plan

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from rich.status import Status
     from typing_extensions import Self
 
-__all__ = ["Teller", "print_json", "print_table", "warn"]
+__all__ = ["Teller", "json_text", "print_json", "print_table", "warn"]
 
 #: Without a terminal, progress is a line when something changed, but not more often than this (seconds).
 _PAUSE = 15.0
@@ -24,7 +24,12 @@ _FILES_SHOWN = 3
 
 def print_json(command: str, content: Mapping[str, Any]) -> None:
     """Print one object with its schema, `archpatch.<command>/1`."""
-    click.echo(json.dumps({"schema": f"archpatch.{command}/1", **content}, indent=2, ensure_ascii=False))
+    click.echo(json_text(command, content))
+
+
+def json_text(command: str, content: Mapping[str, Any]) -> str:
+    """Return one object with its schema, `archpatch.<command>/1`, as it is printed."""
+    return json.dumps({"schema": f"archpatch.{command}/1", **content}, indent=2, ensure_ascii=False)
 
 
 def print_table(table: RenderableType) -> None:
@@ -72,7 +77,8 @@ class Teller:
     def compiling(self, done: int, total: int, files: tuple[str, ...]) -> None:
         """Show how many files are done and which are being compiled."""
         shown = ", ".join(files[:_FILES_SHOWN]) + (" ..." if len(files) > _FILES_SHOWN else "")
-        text = f"[{done}/{total}] {shown or 'compiling'}"
+        # How many files CMake compiles is not known.
+        text = f"[{done}/{total}] {shown or 'compiling'}" if total else "compiling"
         if self._status is not None:
             self._show(text)
         elif (done, files) != self._said and time.monotonic() - self._last > _PAUSE:

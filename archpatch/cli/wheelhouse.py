@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from archpatch.cli.options import json_option, python_option, python_path, wheelhouse_option
-from archpatch.cli.show import print_json, print_table
+from archpatch.cli.options import json_option, python_option, wheelhouse_option
+from archpatch.cli.show import print_json, print_table, warn
 
 if TYPE_CHECKING:
-    from archpatch.wheelhouse.house import Entry
+    from archpatch.errors import MissingFile
+    from archpatch.wheelhouse.house import Entry, Wheelhouse
+    from archpatch.wheelhouse.shelf import Shelf
 
 
 @click.group("wheelhouse")
 def command() -> None:
-    """Look into a wheelhouse: list, path, requirements, verify."""
+    """Look into a wheelhouse: list, path, requirements, index, verify."""
 
 
 gpu_option = click.option("--gpu", metavar="TYPE", help="Only what is filed for this GPU type.")
@@ -29,10 +31,11 @@ gpu_option = click.option("--gpu", metavar="TYPE", help="Only what is filed for 
 @json_option
 def list_(wheelhouse: Path, gpu: str | None, as_json: bool) -> None:
     """List the wheels: what they hold, for which torch and Python, how large, for which GPU types."""
-    from archpatch.wheelhouse.house import Wheelhouse
+    from archpatch.wheelhouse.shelf import filed_gpu
 
-    house = Wheelhouse(wheelhouse.absolute())
-    rows = [(entry, house.gpus_of(entry)) for entry in _entries(wheelhouse, gpu)]
+    house = _open(wheelhouse)
+    entries = house.entries() if gpu is None else house.entries_for(filed_gpu(house, gpu))
+    rows = [(entry, house.gpus_of(entry)) for entry in entries]
     if as_json:
         print_json("wheelhouse-list", {"wheels": [_to_json(entry, gpus) for entry, gpus in rows]})
         return
@@ -59,28 +62,27 @@ def list_(wheelhouse: Path, gpu: str | None, as_json: bool) -> None:
 @python_option
 def path(package: str | None, wheelhouse: Path, gpu: str | None, python: str | None) -> None:
     """Print the folder of a GPU type for pip's --find-links, or the path of one package's wheel."""
-    from archpatch.arch.gpu import find_gpu
-    from archpatch.errors import MissingFile, UsageError
+    from archpatch.errors import UsageError
     from archpatch.wheelhouse.layout import gpu_folder
 
     if gpu is None and package is None:
         click.echo(wheelhouse.absolute())
         return
-    stack, fits = _stack(python)
+    shelf = _shelf(wheelhouse, gpu, python)
     if package is None:
-        folder = wheelhouse.absolute() / gpu_folder(find_gpu(str(gpu)).name, stack)
+        folder = shelf.house.root / gpu_folder(str(shelf.gpu), shelf.stack)
         if not folder.is_dir():
-            raise MissingFile(f"{folder} does not exist", remedy=f"Build for it: archpatch build NAME --gpu {gpu}.")
+            raise _not_filed(shelf, (), python)
         click.echo(folder)
         return
-    found = [entry for entry in _entries(wheelhouse, gpu) if _is(entry, package) and _fits(entry, stack, fits)]
+    found = list(shelf.entries([package]))
     if not found:
-        what = f"{package} for {gpu or 'any GPU'}, {stack.folder}, {fits['python']}"
-        raise MissingFile(f"no wheel of {what} is in {wheelhouse}", remedy="Build it: archpatch build.")
-    if len({entry.record.device_code for entry in found}) > 1:
+        raise _not_filed(shelf, (package,), python)
+    if gpu is None and len({entry.record.device_code for entry in found}) > 1:
         kinds = "; ".join(", ".join(entry.record.device_code) for entry in found)
         raise UsageError(f"several wheels of {package} are filed: {kinds}", remedy="Choose with --gpu.")
-    click.echo(_newest(found).wheel)
+    (newest,) = shelf.newest([package]).values()
+    click.echo(newest.wheel)
 
 
 @command.command("requirements")
@@ -90,22 +92,30 @@ def path(package: str | None, wheelhouse: Path, gpu: str | None, python: str | N
 @python_option
 def requirements(packages: tuple[str, ...], wheelhouse: Path, gpu: str, python: str | None) -> None:
     """Print pinned requirement lines for pip and uv: NAME @ file://...#sha256=..."""
-    from archpatch.errors import MissingFile
+    from packaging.utils import canonicalize_name
 
-    stack, fits = _stack(python)
-    newest: dict[str, Entry] = {}
-    for entry in _entries(wheelhouse, gpu):
-        if _fits(entry, stack, fits) and (not packages or any(_is(entry, package) for package in packages)):
-            name = canonicalize(entry.record.name)
-            newest[name] = _newest([entry, *filter(None, [newest.get(name)])])
-    missing = [package for package in packages if not any(_is(entry, package) for entry in newest.values())]
+    shelf = _shelf(wheelhouse, gpu, python)
+    newest = shelf.newest(packages)
+    missing = tuple(package for package in packages if canonicalize_name(package) not in newest)
     if missing or not newest:
-        what = ", ".join(missing) or "anything"
-        raise MissingFile(
-            f"{what} for {gpu}, {stack.folder}, {fits['python']} is not in {wheelhouse}", remedy=_BUILD_FOR_GPU
-        )
-    for _, entry in sorted(newest.items()):
+        raise _not_filed(shelf, missing, python)
+    for entry in shelf.elsewhere(packages).values():
+        warn(_hint(shelf, entry, python))
+    for entry in newest.values():
         click.echo(f"{entry.record.name} @ {entry.wheel.as_uri()}#sha256={entry.record.sha256}")
+
+
+@command.command("index")
+@wheelhouse_option
+@json_option
+def index(wheelhouse: Path, as_json: bool) -> None:
+    """Write the static index: pages for pip and uv, and one for people; from then on it is kept up to date."""
+    folder = _house(wheelhouse).write_index()
+    if as_json:
+        indexes = sorted(str(page.parent) for page in folder.glob("*/*/index.json"))
+        print_json("wheelhouse-index", {"folder": str(folder), "indexes": indexes})
+    else:
+        click.echo(folder)
 
 
 @command.command("verify")
@@ -113,16 +123,9 @@ def requirements(packages: tuple[str, ...], wheelhouse: Path, gpu: str, python: 
 @json_option
 def verify(wheelhouse: Path, as_json: bool) -> int:
     """Check every wheel against its record, its RECORD and its device code, and every link; exit 1 if any is wrong."""
-    from archpatch.errors import MissingFile
-    from archpatch.wheelhouse.house import Wheelhouse
     from archpatch.wheelhouse.verify import verify as find_faults
 
-    _require(wheelhouse)
-    house = Wheelhouse(wheelhouse.absolute())
-    if not house.exists():
-        raise MissingFile(
-            f"{wheelhouse} is no wheelhouse", remedy="Name the folder that archpatch build filed wheels in."
-        )
+    house = _house(wheelhouse)
     faults = find_faults(house)
     if as_json:
         content = [{"path": str(fault.path), "problem": fault.problem} for fault in faults]
@@ -134,62 +137,84 @@ def verify(wheelhouse: Path, as_json: bool) -> int:
     return int(bool(faults))
 
 
-_BUILD_FOR_GPU = "Build it with --gpu: what is built with --arch is filed for no GPU type."
-
-
-def _require(wheelhouse: Path) -> None:
+def _open(wheelhouse: Path) -> Wheelhouse:
     from archpatch.errors import MissingFile
+    from archpatch.wheelhouse.house import Wheelhouse
 
     if not wheelhouse.is_dir():
         raise MissingFile(f"{wheelhouse} is no folder", remedy="Name the wheelhouse with --wheelhouse.")
+    return Wheelhouse(wheelhouse.absolute())
 
 
-def _entries(wheelhouse: Path, gpu: str | None) -> Iterator[Entry]:
-    from archpatch.arch.gpu import find_gpu
-    from archpatch.wheelhouse.house import Wheelhouse
+def _house(wheelhouse: Path) -> Wheelhouse:
+    """Return the wheelhouse, one in which something was filed before."""
+    from archpatch.errors import MissingFile
 
-    _require(wheelhouse)
-    house = Wheelhouse(wheelhouse.absolute())
-    return house.entries() if gpu is None else house.entries_for(find_gpu(gpu).name)
+    house = _open(wheelhouse)
+    if not house.exists():
+        raise MissingFile(
+            f"{wheelhouse} is no wheelhouse", remedy="Name the folder that archpatch build filed wheels in."
+        )
+    return house
 
 
-def _stack(python: str | None) -> Any:
-    """Return the torch and CUDA, and the Python ABI and platform, of the interpreter that will install."""
-    from archpatch.builder.interpreter import probe
+def _shelf(wheelhouse: Path, gpu: str | None, python: str | None) -> Shelf:
+    """Return what the interpreter that will install can take: by its torch and CUDA, its ABI and platform."""
+    from archpatch.builder.interpreter import find_python, probe
     from archpatch.errors import ToolchainError
     from archpatch.wheelhouse.layout import Stack
+    from archpatch.wheelhouse.shelf import Shelf, filed_gpu
 
-    interpreter = probe(python_path(python))
+    house = _open(wheelhouse)
+    name = None if gpu is None else filed_gpu(house, gpu)
+    interpreter = probe(find_python(python))
     torch = interpreter.torch
     if torch is None or torch.cuda is None:
         raise ToolchainError(
             f"{interpreter.executable} has no CUDA build of torch, which decides which wheels fit",
             remedy="Name the interpreter that will use the wheels with --python.",
         )
-    fits = {"python": interpreter.abi_tag, "platform": interpreter.platform_tag}
-    return Stack(torch=torch.version, cuda=torch.cuda), fits
+    inputs = {"python": interpreter.abi_tag, "platform": interpreter.platform_tag}
+    return Shelf(house=house, stack=Stack(torch=torch.version, cuda=torch.cuda), inputs=inputs, gpu=name)
 
 
-def _fits(entry: Entry, stack: Any, fits: dict[str, str]) -> bool:
-    """Tell whether a wheel is for this torch, this Python and this platform."""
-    return entry.wheel.parent.name == stack.folder and fits.items() <= entry.record.inputs.items()
-
-
-def _is(entry: Entry, package: str) -> bool:
-    return canonicalize(entry.record.name) == canonicalize(package)
-
-
-def canonicalize(name: str) -> str:
-    """Return a package's name as indexes compare it (PEP 503)."""
+def _not_filed(shelf: Shelf, packages: Sequence[str], python: str | None) -> MissingFile:
+    """Return the error for a GPU type, or any, that lacks `packages` (anything, where none is named)."""
     from packaging.utils import canonicalize_name
 
-    return canonicalize_name(name)
+    from archpatch.errors import MissingFile
+
+    what = f"{', '.join(packages) or 'anything'} for {shelf.gpu or 'any GPU'}"
+    found = shelf.elsewhere(packages)
+    lines = [_hint(shelf, entry, python) for entry in found.values()]
+    unknown = [package for package in packages if canonicalize_name(package) not in found]
+    if unknown or not lines:
+        lines.append(_build(shelf, unknown or ["NAME"], python))
+    return MissingFile(
+        f"no wheel of {what}, {shelf.stack.folder}, {shelf.inputs['python']} is filed in {shelf.house.root}",
+        remedy="\n".join(lines),
+    )
 
 
-def _newest(entries: list[Entry]) -> Entry:
-    from packaging.version import Version
+def _hint(shelf: Shelf, entry: Entry, python: str | None) -> str:
+    """Say what files a wheel, which the GPU type would run, for it too."""
+    from archpatch.wheelhouse.shelf import requirement_for
 
-    return max(entries, key=lambda entry: (Version(entry.record.version), entry.record.created))
+    record = entry.record
+    what = f"{record.name} {record.version} with {', '.join(record.device_code)}"
+    return (
+        f"{what} would run there, but is not filed for {shelf.gpu}. {_build(shelf, [requirement_for(record)], python)}"
+    )
+
+
+def _build(shelf: Shelf, requirements: Sequence[str], python: str | None) -> str:
+    """Say how to build `requirements`, or find them built, and file them for the GPU type."""
+    import shlex
+
+    request = [] if shelf.gpu is None else ["--gpu", shelf.gpu if shelf.arch else "native"]
+    interpreter = [] if python is None else ["--python", python]
+    command = ["archpatch", "build", *requirements, *request, *interpreter, "--wheelhouse", str(shelf.house.root)]
+    return f"{'Run' if shelf.arch or not request else 'Where this GPU is, run'}: {shlex.join(command)}"
 
 
 def _to_json(entry: Entry, gpus: tuple[str, ...]) -> dict[str, Any]:

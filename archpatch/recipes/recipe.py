@@ -4,7 +4,8 @@ The keys of a recipe, all optional:
 
 - `environment`: variables forced onto the build, exact values;
 - `local-version`: the variable that sets the wheel's local version;
-- `arch-variable`: `name`, `form` (`number`: 90a, `dotted`: 9.0a) and `separator` of the package's own arch list;
+- `arch-variable`: `name`, `form` (`number`: 90a, `dotted`: 9.0a, `capability`: 9.0 for 9.0a too, `cmake`: 90a-real, and
+  90-virtual for PTX) and `separator` of the package's own arch list;
 - `git`: `url`, and `tag` with `{version}` in it, for releases whose sdist holds no CUDA source;
 - `build-requires`: what the build needs and not every release declares;
 - `known-bad`: an array of `arch`, `toolkit` (a specifier for nvcc's release), `report` (an address) and `reason`;
@@ -17,7 +18,7 @@ import ast
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -28,7 +29,7 @@ from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.utils import NormalizedName, canonicalize_name
 from packaging.version import Version
 
-from archpatch.arch.arch import Arch
+from archpatch.arch.arch import Arch, DeviceCode
 from archpatch.arch.selection import KnownBad
 from archpatch.errors import InvalidArchList
 from archpatch.recipes.table import Table, read_toml
@@ -49,7 +50,7 @@ __all__ = [
     "spell_archs",
 ]
 
-ArchForm = Literal["number", "dotted"]
+ArchForm = Literal["number", "dotted", "capability", "cmake"]
 
 _KEYS: Final = (
     "environment",
@@ -60,7 +61,12 @@ _KEYS: Final = (
     "known-bad",
     "smoke-test",
 )
-_FORMS: Final[tuple[ArchForm, ...]] = ("number", "dotted")
+_FORMS: Final[tuple[ArchForm, ...]] = ("number", "dotted", "capability", "cmake")
+_SPELLINGS: Final[Mapping[ArchForm, Callable[[Arch], str]]] = {
+    "number": lambda arch: arch.number,
+    "dotted": str,
+    "capability": lambda arch: str(arch.base),
+}
 _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _NAME: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?")
 _VERSION_FIELD: Final = "{version}"
@@ -81,6 +87,9 @@ class GitLocation:
 
     url: str
     tag: str
+
+    def __str__(self) -> str:
+        return f"{self.url}@{self.tag}"
 
     def tag_for(self, version: str) -> str:
         """Return the tag of the release `version`."""
@@ -169,10 +178,17 @@ def read_overrides(tables: Table) -> tuple[RecipeOverride, ...]:
     return tuple(overrides.values())
 
 
-def spell_archs(variable: ArchVariable, archs: Iterable[Arch]) -> str:
-    """Return `archs`, each once and sorted, as the package reads them: `80;90` or `9.0a 12.0f`."""
-    ordered = sorted(set(archs))
-    return variable.separator.join(arch.number if variable.form == "number" else str(arch) for arch in ordered)
+def spell_archs(variable: ArchVariable, codes: Iterable[DeviceCode]) -> str:
+    """Return the archs of `codes`, each once and sorted, as the package reads them: `80;90` or `9.0a 12.0f`.
+
+    CMake's own form alone can ask for PTX, or for none: there a number without `-real` stands for both.
+    """
+    ordered = sorted(set(codes), key=lambda code: (code.ptx, code.arch))
+    if variable.form == "cmake":
+        words = [f"{code.arch.number}-{'virtual' if code.ptx else 'real'}" for code in ordered]
+    else:
+        words = [_SPELLINGS[variable.form](code.arch) for code in ordered if not code.ptx]
+    return variable.separator.join(dict.fromkeys(words))
 
 
 def known_bad_for(recipe: Recipe, nvcc_release: str | None) -> tuple[KnownBad, ...]:

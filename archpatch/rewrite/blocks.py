@@ -2,40 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import libcst as cst
 
-from archpatch.rewrite.rows import Change
+from archpatch.rewrite.literals import respell, spelled_like
+from archpatch.rewrite.rows import Change, Position
 
-__all__ = ["edit_block", "edit_suite"]
+__all__ = ["edit_block"]
 
 _Small = cst.BaseSmallStatement
-_WithText = Callable[[_Small, cst.SimpleString], _Small]
-_Body = Sequence[cst.BaseStatement]
 
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
     """Changes by place: what goes, and which statements are put behind which place."""
 
-    gone: frozenset[tuple[int, ...]]
-    new: dict[tuple[int, ...], list[list[_Small]]]
+    gone: frozenset[Position]
+    new: dict[Position, list[_Small]]
 
 
-def edit_suite(node: cst.CSTNode, changes: Sequence[Change], with_text: _WithText) -> cst.CSTNode:
-    """Carry out `changes` in the statements behind a colon: `if x: flags.append(...)`."""
-    assert isinstance(node, cst.SimpleStatementSuite)  # noqa: S101 - narrows the type
-    plan = _plan([node.body], changes, with_text)
-    return node.with_changes(body=_edit_line(node.body, 0, plan) or [cst.Pass()])
+def edit_block(node: cst.CSTNode, changes: Sequence[Change]) -> cst.CSTNode:
+    """Carry out `changes` in a module, an indented block, or the statements behind a colon (`if x: f.append(...)`).
 
-
-def edit_block(node: cst.CSTNode, changes: Sequence[Change], with_text: _WithText) -> cst.CSTNode:
-    """Carry out `changes` in an indented block or a module."""
+    Each word is the last argument of a statement that is a call.
+    """
+    texts = {place: text for change in changes for place, text in change.reword}
+    if isinstance(node, cst.SimpleStatementSuite):
+        body = _reworded(node.body, 0, texts)
+        return node.with_changes(body=_edit_line(body, 0, _plan([body], changes)) or [cst.Pass()])
     assert isinstance(node, cst.Module | cst.IndentedBlock)  # noqa: S101 - narrows the type
-    bodies = [line.body if isinstance(line, cst.SimpleStatementLine) else () for line in node.body]
-    plan = _plan(bodies, changes, with_text)
+    lines = [
+        line.with_changes(body=_reworded(line.body, number, texts))
+        if isinstance(line, cst.SimpleStatementLine)
+        else line
+        for number, line in enumerate(node.body)
+    ]
+    bodies = [line.body if isinstance(line, cst.SimpleStatementLine) else () for line in lines]
+    return _edit_lines(node.with_changes(body=lines), _plan(bodies, changes))
+
+
+def _edit_lines(node: cst.Module | cst.IndentedBlock, plan: _Plan) -> cst.CSTNode:
     body: list[cst.BaseStatement] = []
     above: list[cst.EmptyLine] = []
     for number, line in enumerate(node.body):
@@ -52,17 +60,54 @@ def edit_block(node: cst.CSTNode, changes: Sequence[Change], with_text: _WithTex
     return node.with_changes(body=body, footer=footer)
 
 
-def _plan(bodies: Sequence[Sequence[_Small]], changes: Sequence[Change], with_text: _WithText) -> _Plan:
+def _plan(bodies: Sequence[Sequence[_Small]], changes: Sequence[Change]) -> _Plan:
     gone = {place for change in changes if change.remove for place in change.positions}
-    new: dict[tuple[int, ...], list[list[_Small]]] = {}
+    new: dict[Position, list[_Small]] = {}
     for change in changes:
-        models = [bodies[line][part] for line, part in change.positions]
-        inserted = [
-            [with_text(model, text) for model, text in zip(models, words, strict=False)] for words in change.insert
-        ]
-        if inserted:
-            new.setdefault(change.positions[-1], []).extend(inserted)
+        # A new flag's statements stand in the order of those that they are spelled like.
+        for words in change.insert:
+            placed = sorted(zip(change.positions, words, strict=True))
+            statements = [_new(bodies[line][part], text) for (line, part), text in placed]
+            new.setdefault(max(change.positions), []).extend(statements)
     return _Plan(frozenset(gone), new)
+
+
+def _reworded(body: Sequence[_Small], number: int, texts: Mapping[Position, str]) -> list[_Small]:
+    """Return the statements of a line in which each word that becomes another one is that."""
+    return [
+        _with_text(small, texts[number, part], respell) if (number, part) in texts else small
+        for part, small in enumerate(body)
+    ]
+
+
+def _new(small: _Small, text: str) -> _Small:
+    """Return a statement like `small` for a new word; the comments in its brackets stay with `small`."""
+    copy = small.visit(_Uncommented())
+    assert isinstance(copy, cst.BaseSmallStatement)  # noqa: S101 - narrows the type: it removes no statement
+    return _with_text(copy, text, spelled_like)
+
+
+def _with_text(small: _Small, text: str, spell: Callable[[cst.BaseExpression, str], cst.SimpleString]) -> _Small:
+    """Return the call with another text as its last argument."""
+    match small:
+        case cst.Expr(value=cst.Call(args=[*others, last]) as call):
+            word = last.with_changes(value=spell(last.value, text))
+            return small.with_changes(value=call.with_changes(args=[*others, word]))
+    raise AssertionError(small)
+
+
+class _Uncommented(cst.CSTTransformer):
+    def leave_TrailingWhitespace(  # noqa: N802 - libcst's name
+        self, original_node: cst.TrailingWhitespace, updated_node: cst.TrailingWhitespace
+    ) -> cst.TrailingWhitespace:
+        if original_node.comment is None:
+            return updated_node
+        return updated_node.with_changes(whitespace=cst.SimpleWhitespace(""), comment=None)
+
+    def leave_EmptyLine(  # noqa: N802 - libcst's name
+        self, original_node: cst.EmptyLine, updated_node: cst.EmptyLine
+    ) -> cst.EmptyLine | cst.RemovalSentinel:
+        return cst.RemovalSentinel.REMOVE if original_node.comment else updated_node
 
 
 def _edit_statement(line: cst.BaseStatement, number: int, plan: _Plan) -> list[cst.BaseStatement]:
@@ -74,9 +119,8 @@ def _edit_statement(line: cst.BaseStatement, number: int, plan: _Plan) -> list[c
         return [line if small == list(line.body) else line.with_changes(body=small)] if small else []
     kept: list[cst.BaseStatement] = [] if (number, 0) in plan.gone else [line]
     ending = line.trailing_whitespace.with_changes(whitespace=cst.SimpleWhitespace(""), comment=None)
-    flat = [small for words in plan.new.get((number, 0), ()) for small in words]
     model = line.with_changes(leading_lines=(), trailing_whitespace=ending)
-    added = [model.with_changes(body=[small.with_changes(semicolon=_NONE)]) for small in flat]
+    added = [model.with_changes(body=[small.with_changes(semicolon=_NONE)]) for small in plan.new.get((number, 0), ())]
     if added and not kept:
         added[0] = added[0].with_changes(leading_lines=line.leading_lines)
     return [*kept, *added]
@@ -91,7 +135,7 @@ def _edit_line(body: Sequence[_Small], number: int, plan: _Plan) -> list[_Small]
     for part, small in enumerate(body):
         if (number, part) not in plan.gone:
             result.append(small)
-        result += [new for words in plan.new.get((number, part), ()) for new in words]
+        result += plan.new.get((number, part), ())
     if not result or result == list(body):
         return result
     semicolon = cst.Semicolon(whitespace_after=cst.SimpleWhitespace(" "))

@@ -8,12 +8,13 @@ from itertools import compress, product
 from typing import Final
 
 from archpatch.arch.arch import ArchRequest, DeviceCode, Pair
+from archpatch.arch.gencode import ARCH_OPTIONS
 from archpatch.arch.selection import Action, OnMissing, Policy, Request, Selection, select
 from archpatch.errors import NoMatchingArch
 from archpatch.rewrite.outcome import FlagSource
 from archpatch.rewrite.rows import Branch, Group, Unit
 
-__all__ = ["Fate", "decide", "doubts"]
+__all__ = ["Fate", "conditional", "decide", "doubts"]
 
 #: With more conditions around the flags of one list, the guard is cheaper than to go through all combinations.
 _MOST_CONDITIONS: Final = 8
@@ -59,11 +60,33 @@ def doubts(fates: Sequence[Fate], request: Request, policy: Policy, lines: Mappi
     for fate in fates:
         groups.setdefault(fate.unit.row.group, []).append(fate)
     for group in groups.values():
-        line = lines[id(group[0].unit.nodes[0])]
-        if not _is_right(group, request, policy):
+        line = min(lines[id(fate.unit.node)] for fate in group)
+        if len({fate.unit.pairs for fate in group if fate.unit.flag.option in ARCH_OPTIONS}) > 1:
+            yield FlagSource(line=line, shape="several-archs", reason="of several -arch, nvcc takes the last one alone")
+        elif not _is_right(group, request, policy):
             yield FlagSource(line=line, shape="group", reason="alone, the list at this line needs another choice")
         elif not _needs_no_worlds(request, policy) and not _is_right_in_all_worlds(group, request, policy):
             yield FlagSource(line=line, shape="conditional", reason="what is chosen depends on conditions")
+
+
+def conditional(fates: Sequence[Fate]) -> Iterator[tuple[Fate, Pair]]:
+    """Yield what remains only under a condition that other flags of its list do without: each device code once."""
+    shared = {
+        fate.unit.row.group: _shared([other for other in fates if other.unit.row.group == fate.unit.row.group])
+        for fate in fates
+    }
+    remaining: dict[DeviceCode, list[tuple[Fate, Pair]]] = {}
+    for fate in fates:
+        for pair in (*fate.kept, *fate.added):
+            remaining.setdefault(pair.device_code, []).append((fate, pair))
+    for found in remaining.values():
+        if all(shared[fate.unit.row.group] < set(fate.unit.row.branches) for fate, _ in found):
+            yield found[0]
+
+
+def _shared(group: Sequence[Fate]) -> set[Branch]:
+    """Return the conditions that stand around all flags of a group."""
+    return set(group[0].unit.row.branches).intersection(*(fate.unit.row.branches for fate in group))
 
 
 def _needs_no_worlds(request: Request, policy: Policy) -> bool:
@@ -88,7 +111,7 @@ def _is_right(present: Iterable[Fate], request: Request, policy: Policy, *, may_
 
 def _is_right_in_all_worlds(group: Sequence[Fate], request: Request, policy: Policy) -> bool:
     """Whether the group becomes what the rules give, whichever of the conditions around its flags are true."""
-    shared = set(group[0].unit.row.branches).intersection(*(fate.unit.row.branches for fate in group))
+    shared = _shared(group)
     needs = [frozenset(fate.unit.row.branches) - shared for fate in group]
     conditions = sorted(frozenset[Branch]().union(*needs))
     if len(conditions) > _MOST_CONDITIONS:

@@ -48,6 +48,11 @@ def number(arch: Sequence[Any]) -> str:
     return "".join(map(str, arch))
 
 
+def dotted(arch: Sequence[Any]) -> str:
+    """Spell an arch like a GPU's compute capability: 9.0a."""
+    return f"{arch[0]}.{number(arch[1:])}"
+
+
 def spelled(code: Code) -> str:
     """Spell device code like nvcc: sm_90a, compute_90."""
     return ("compute_" if code[1] else "sm_") + number(code[0])
@@ -154,25 +159,29 @@ def best(codes: Iterable[Code], gpu: Arch) -> tuple[set[Code], int]:
     return {code for code in running if code[0][:2] == nearest}, lowest
 
 
+def is_bad(code: Code, request: Request) -> bool:
+    """Tell whether a cubin is reported to compute wrong values."""
+    return not code[1] and dotted(code[0][:2]) in request["known_bad"]
+
+
 def choose(name: str, pairs: Iterable[Pair], request: Request) -> set[Code]:
     """Return the device code to compile, by archpatch's matching rules."""
-    bad = [(read_arch(text) or ())[:2] for text in request["known_bad"]]
     present = list(dict.fromkeys(map(stored, pairs)))
-    have = {code for code in present if code[1] or code[0][:2] not in bad}
+    have = {code for code in present if not is_bad(code, request)}
     taken: set[Code] = set()
     missing = []
     for gpu, text in request["gpus"] or [("", text) for text in request["archs"]]:
         arch = read_arch(text) or refuse(name, text)
         own = wanted(arch, gpu, have | taken, request["on_missing"])
-        if request["on_missing"] == "add" and not own and arch[:2] not in bad:
+        if request["on_missing"] == "add" and not own and not is_bad((arch, False), request):
             own = {(arch, False)}
         taken |= own
-        missing += [] if own else [f"{gpu} ({text})" if gpu else text]
+        missing += [] if own else [(f"{gpu} ({text})" if gpu else text, (arch, False))]
         if text in request["ptx"]:
             ptx = (arch, True)
             fits = (arch, False) in taken or (request["on_missing"] == "nearest" and ptx in have)
             taken |= {ptx} if fits else set()
-            missing += [] if fits else [text + "+PTX"]
+            missing += [] if fits else [(text + "+PTX", ptx)]
     if not taken or (missing and (request["strict"] or request["gpus"])):
         complain(name, present, missing, request)
     return taken
@@ -187,13 +196,22 @@ def wanted(arch: Arch, gpu: str, have: set[Code], on_missing: str) -> set[Code]:
     return exact or (codes if on_missing == "nearest" else set())
 
 
-def complain(name: str, present: Iterable[Code], missing: Sequence[str], request: Request) -> NoReturn:
-    """Stop: what was asked for is not there."""
-    asked, there = ", ".join(missing) or request["text"], ", ".join(map(spelled, present)) or "nothing"
-    bad = "".join(f"; {arch} is known bad: {why}" for arch, why in sorted(request["known_bad"].items()))
+def complain(name: str, present: Sequence[Code], missing: Sequence[tuple[str, Code]], request: Request) -> NoReturn:
+    """Stop: what was asked for is not there. Say what is, and what would take it."""
+    asked = ", ".join(text for text, _ in missing) or request["text"]
+    bad = [code for _, code in missing if is_bad(code, request)]
+    there = [", ".join(map(spelled, present))]
+    there += [f"{spelled(code)} is known bad: {request['known_bad'][dotted(code[0][:2])]}" for code in bad]
+    said = ["Ask archpatch for one of these."]
+    for base in dict.fromkeys(code[0][:2] for _, code in missing):
+        codes, how = best([code for code in present if not is_bad(code, request)], (base[0], base[1], ""))
+        near = ", ".join(map(spelled, sorted(codes))) + (" would be compiled just in time" if how > 1 else " would run")
+        said += [f"{near} on a GPU of {dotted(base)}: take it with --on-missing nearest."] if codes else []
+    add = ", ".join(dotted(code[0]) for _, code in missing if not code[1] and code not in bad)
+    said += [f"--on-missing add compiles {add} all the same."] if add and request["on_missing"] != "add" else []
+    said += ["--allow-known-bad takes it as it is."] if bad else []
     raise ArchpatchNoMatchingArch(
-        f"archpatch: extension {name}: no matching arch for {asked}: it compiles {there}{bad}. "
-        "Ask for one of these, or run archpatch with --on-missing nearest or add."
+        f"archpatch: extension {name}: no matching arch for {asked}: it compiles {'; '.join(there)}. {' '.join(said)}"
     )
 
 
@@ -286,7 +304,7 @@ def keep_selected(extensions: list[Any], request: Request) -> Families:
             union, taken = set(map(stored, pairs)), choose(family, pairs, request)
             lost = [code for code in taken - union if (code[0], False) not in union]
             if lost:
-                complain(family, sorted(union), [number(code[0]) for code in lost], request)
+                complain(family, sorted(union), [(dotted(code[0]), code) for code in lost], request)
             families.update(dict.fromkeys(members, (union, taken)))
             out = [name for name in members if not taken & set(map(stored, members[name]))]
             extensions[:] = [extension for extension in extensions if extension.name not in out]

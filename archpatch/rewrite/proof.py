@@ -13,6 +13,7 @@ from archpatch.rewrite.guard import torch_list
 from archpatch.rewrite.outcome import FlagSource, Refusal, Refused
 from archpatch.rewrite.reading import File
 from archpatch.rewrite.refusals import flag_source, is_behind_guard, is_guarded, refusal
+from archpatch.rewrite.rows import Stray
 from archpatch.rewrite.signs import Sign, cuda_line, signs, users_of
 
 __all__ = ["Proof", "prove"]
@@ -34,7 +35,7 @@ def prove(file: File, request: Request, policy: Policy) -> Proof | Refused:
     """Decide about each flag of `file`, or leave all to the guard, or refuse."""
     has_pairs = bool(file.units) and not file.strays
     found = tuple(signs(file.tree.text, file.tree.syntax, has_pairs=has_pairs))
-    refusals = [refusal(stray.shape, file.line(stray.node)) for stray in file.strays if not is_guarded(stray.shape)]
+    refusals = [refusal(stray.shape, file.line(stray.node)) for stray in file.strays if not _is_guards(stray)]
     sources = tuple(_sources(file, found, request))
     if file.units or sources:
         refusals += [refusal(sign.shape, _line(file, sign)) for sign in found if not is_guarded(sign.shape)]
@@ -45,9 +46,7 @@ def prove(file: File, request: Request, policy: Policy) -> Proof | Refused:
             selection, fates = decide(file.units, request, policy)
         except NoMatchingArch as error:
             return file.refused(no_match=error)
-        sources = tuple(doubts(fates, request, policy, file.lines))
-        if any(fate.dropped or fate.added for fate in fates):
-            sources += tuple(flag_source("tested", file.line(spot.node)) for spot in file.tested)
+        sources = (*doubts(fates, request, policy, file.lines), *_hindrances(file, fates))
         if not sources:
             return Proof(fates=fates, selection=selection)
     refusals = list(_unreachable(file)) if sources else []
@@ -58,7 +57,11 @@ def prove(file: File, request: Request, policy: Policy) -> Proof | Refused:
 
 def _sources(file: File, found: Sequence[Sign], request: Request) -> Iterator[FlagSource]:
     """Yield what decides about flags only at run time."""
-    strong = [flag_source(stray.shape, file.line(stray.node)) for stray in file.strays if is_guarded(stray.shape)]
+    strong = [
+        flag_source(stray.shape, file.line(stray.node), reason=stray.reason)
+        for stray in file.strays
+        if _is_guards(stray)
+    ]
     strong += [
         flag_source(sign.shape, _line(file, sign))
         for sign in found
@@ -72,15 +75,28 @@ def _sources(file: File, found: Sequence[Sign], request: Request) -> Iterator[Fl
         yield flag_source("not-in-torch", file.stripped.line_before(line))
 
 
+def _hindrances(file: File, fates: Sequence[Fate]) -> Iterator[FlagSource]:
+    """Yield what stands in the way of edits, where there are any."""
+    if any(fate.dropped or fate.added for fate in fates):
+        yield from (flag_source("tested", file.line(spot.node)) for spot in file.tested)
+        if not file.is_exact:
+            yield flag_source("not-reproducible", 1)
+
+
+def _is_guards(stray: Stray) -> bool:
+    """Whether the guard takes over for a literal; a shape that gives a reason of its own always means that."""
+    return bool(stray.reason) or is_guarded(stray.shape)
+
+
 def _unreachable(file: File) -> Iterator[Refusal]:
     """Yield where flags go past the guard, which sees no more than the arguments of extensions."""
-    literals = [*(stray.node for stray in file.strays), *(unit.nodes[0] for unit in file.units)]
+    literals = [*(stray.node for stray in file.strays), *(unit.node for unit in file.units)]
     for node in literals:
         if is_behind_guard(file.spots[id(node)]):
             yield refusal("compiler-hook", file.line(node))
     for unit in file.units:
         if any(str(item.word).rpartition("/")[2] == "nvcc" for item in unit.row.items):
-            yield refusal("subprocess", file.line(unit.nodes[0]))
+            yield refusal("subprocess", file.line(unit.node))
     lines = {file.stripped.line_within(file.line(node)) for node in literals}
     for sign in users_of(lines, file.tree.syntax):
         yield refusal(sign.shape, _line(file, sign))

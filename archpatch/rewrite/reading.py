@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 import libcst as cst
 
 from archpatch.arch.selection import Selection
 from archpatch.errors import NoMatchingArch
-from archpatch.rewrite.appends import append_rows
+from archpatch.rewrite.claims import sort_out
 from archpatch.rewrite.cxx_standard import mentions_standard
 from archpatch.rewrite.decide import Fate
 from archpatch.rewrite.guard import Stripped
 from archpatch.rewrite.literals import text_of
 from archpatch.rewrite.lookups import is_looked_at
 from archpatch.rewrite.outcome import PairReport, Refusal, Refused
-from archpatch.rewrite.refusals import gives_cmake_archs, out_of_reach, shape_of
-from archpatch.rewrite.rows import Find, Row, Stray, Unit
-from archpatch.rewrite.sequences import sequence_rows
+from archpatch.rewrite.refusals import gives_cmake_archs
+from archpatch.rewrite.rows import Find, Stray, Unit
 from archpatch.rewrite.spelling import is_arch_flag
 from archpatch.rewrite.tree import Spot, Tree, strings
 
@@ -71,8 +70,8 @@ class File:
         """Yield what happens to each pair, in the order of the file."""
         decisions = selection.decisions if selection else ()
         reasons = {decision.pair.device_code: decision.reason for decision in decisions}
-        for fate in sorted(fates, key=lambda fate: self.line(fate.unit.nodes[0])):
-            line = self.line(fate.unit.nodes[0])
+        for fate in sorted(fates, key=lambda fate: self.line(fate.unit.node)):
+            line = self.line(fate.unit.node)
             for pair in (*fate.unit.pairs, *fate.added):
                 yield PairReport(
                     pair=pair,
@@ -94,7 +93,7 @@ def read(tree: Tree, given: bytes, stripped: Stripped) -> File:
     tested = tuple(spot for spot in spots.values() if _is_tested(spot))
     concerned = {id(spot.node) for spot in (*tested, *(find.spot for find in finds))}
     lines, is_exact = tree.lines(spot for key, spot in spots.items() if key in concerned)
-    units, strays = _sort_out(tree, [find for find in finds if _concerns_archs(find.text)])
+    units, strays = sort_out(tree, [find for find in finds if _concerns_archs(find.text)])
     return File(
         tree=tree,
         given=given,
@@ -127,21 +126,3 @@ def _is_tested(spot: Spot) -> bool:
 
 def _concerns_archs(text: str) -> bool:
     return is_arch_flag(text) or gives_cmake_archs(text)
-
-
-def _sort_out(tree: Tree, flags: Sequence[Find]) -> tuple[tuple[Unit, ...], tuple[Stray, ...]]:
-    """Tell the flags that can be dealt with from those that cannot: each literal ends up among one or the other."""
-    units: list[Unit] = []
-    strays = [Stray(find.node, shape) for find in flags if (shape := out_of_reach(find))]
-    near = {id(find.node): find for find in flags if not out_of_reach(find)}
-    dealt_with = {id(stray.node) for stray in strays}
-    for row in (*append_rows(tree, near), *sequence_rows(tree, near)):
-        for found in row.flags() if isinstance(row, Row) else (row,):
-            if isinstance(found, Unit):
-                units.append(found)
-            else:
-                strays.append(found)
-        nodes = [item.node for item in row.items] if isinstance(row, Row) else [row.node]
-        dealt_with.update(id(node) for node in nodes if id(node) in near and not near[id(node)].is_computed)
-    strays += [Stray(find.node, shape_of(find)) for find in near.values() if id(find.node) not in dealt_with]
-    return tuple(units), tuple(strays)

@@ -24,9 +24,7 @@ __all__ = [
     "shape_of",
 ]
 
-_LITERAL: Final = 'Write the flags as literals, for example "-gencode=arch=compute_90,code=sm_90", one per arch.'
 _VARIABLE: Final = "If the package has an arch variable of its own, set that instead and leave the file alone."
-_OWN: Final = f"{_LITERAL} {_VARIABLE}"
 _PLACE: Final = "Put the flags into extra_compile_args of the extension."
 
 #: What neither an edit nor the guard can reach: why, and what to do.
@@ -39,11 +37,16 @@ _REFUSED: Final[dict[str, tuple[str, str]]] = {
         "the flag is added where setup.py replaces the compiler's own steps, behind all that the guard sees",
         _PLACE,
     ),
+    "encoding": ("this encoding cannot be read and written again without a change", "Save the file as UTF-8."),
     "environment": (
         "the flag goes to nvcc through an environment variable",
         "Remove it, and set TORCH_CUDA_ARCH_LIST or the package's own variable.",
     ),
     "generated-code": ("the flag stands in text that becomes a program or a file of its own", _PLACE),
+    "libcst": (
+        "Python reads this file, but libcst, which edits it, does not",
+        "Update libcst, or write what stands there in plainer Python.",
+    ),
     "load": ("the flags belong to an extension that is compiled on import", "Set TORCH_CUDA_ARCH_LIST when it runs."),
     "ninja-writer": (
         "setup.py replaces a part of torch that hands nvcc its flags, behind all that an edit or the guard sees",
@@ -53,14 +56,16 @@ _REFUSED: Final[dict[str, tuple[str, str]]] = {
         "libcst cannot give this file back byte for byte",
         "Remove form feeds and other control characters in front of statements.",
     ),
-    "subprocess": ("the flag belongs to a command that setup.py runs itself", _OWN),
+    "subprocess": (
+        "the flag belongs to a command that setup.py runs itself, past all extensions",
+        f"Build what it compiles through an extension, with the flags in extra_compile_args. {_VARIABLE}",
+    ),
     "syntax": ("this is not Python as this interpreter reads it", "Correct it, or run archpatch in a newer Python."),
     "too-deep": ("expressions or statements are nested too deeply", "Flatten the deepest ones."),
 }
 
 #: What the text alone does not prove, so that the guard takes over, and why.
 _GUARDED: Final[dict[str, str]] = {
-    "append-expression": "the flag is appended inside another expression",
     "asks-gpu": "setup.py asks for the GPU that is there",
     "asks-torch": "setup.py asks torch for the archs that torch was built for",
     "comprehension": "the flags go through a comprehension",
@@ -74,13 +79,13 @@ _GUARDED: Final[dict[str, str]] = {
     "gpu-code": "-code works together with -arch, wherever that stands",
     "helper-call": "the flag is an argument of a function that may do anything with it",
     "helper-module": "a module of the package's own may add flags",
-    "insert": "the flag is inserted at a position, which others may rely on",
     "join": "the flags are joined into one string",
     "loop": "a loop goes over the flags",
     "machine-dependent": "what this flag compiles depends on the machine or the toolkit",
     "method": "a method makes something else of the flag",
     "nested-list": "the list is part of another list, which others may go over",
     "not-in-torch": "torch does not know an arch that was asked for, so nvcc gets its flags from the guard",
+    "not-reproducible": "libcst cannot give this file back byte for byte, so nothing in it is edited",
     "one-string": "several arguments stand in one string, which nvcc refuses unless something splits it",
     "orphan-flag": "the value of this option does not stand next to it; nvcc refuses an option alone",
     "orphan-value": "the value has no -gencode in front of it; nvcc refuses it",
@@ -90,7 +95,6 @@ _GUARDED: Final[dict[str, str]] = {
     "remove": "the flag is taken out of a list, which fails when it is not there",
     "replace": "the flag is replaced in a string",
     "returned-string": "a function returns the flag",
-    "set": "the flags stand in a set, which has no order",
     "split": "the flags are split from one string",
     "star-unpacking": "the flags are unpacked from a list of their own",
     "tested": "something hangs on whether this flag is there",
@@ -102,9 +106,7 @@ _GUARDED: Final[dict[str, str]] = {
 
 _METHODS: Final = {"split": "split", "format": "format", "replace": "replace", "join": "join"}
 _ARGUMENTS: Final = {
-    "append": "append-expression",
     "index": "remove",
-    "insert": "insert",
     "join": "join",
     "remove": "remove",
     "replace": "replace",
@@ -137,9 +139,9 @@ def refusal(shape: str, line: int, *, detail: str = "") -> Refusal:
     return Refusal(line=line, shape=shape, reason=f"{reason}: {detail}" if detail else reason, remedy=remedy)
 
 
-def flag_source(shape: str, line: int) -> FlagSource:
-    """Return the flag source of `shape` at `line`, which is the guard's."""
-    return FlagSource(line=line, shape=shape, reason=_GUARDED[shape])
+def flag_source(shape: str, line: int, *, reason: str = "") -> FlagSource:
+    """Return the flag source of `shape` at `line`, which is the guard's; a shape of none of the tables has a reason."""
+    return FlagSource(line=line, shape=shape, reason=reason or _GUARDED[shape])
 
 
 def gives_cmake_archs(text: str) -> bool:

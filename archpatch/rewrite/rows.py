@@ -9,11 +9,11 @@ from typing import NamedTuple
 import libcst as cst
 
 from archpatch.arch.arch import Pair
-from archpatch.rewrite.literals import text_of
+from archpatch.rewrite.literals import inner, text_of
 from archpatch.rewrite.spelling import HOLE, Flag, Opaque, Word, read_flags
-from archpatch.rewrite.tree import Spot, StringNode
+from archpatch.rewrite.tree import Spot, StringNode, is_string
 
-__all__ = ["Branch", "Change", "Find", "Group", "Item", "Position", "Row", "Stray", "Unit", "branches", "scope", "word"]
+__all__ = ["Branch", "Change", "Find", "Group", "Item", "Position", "Row", "Stray", "Unit", "branches", "item", "scope"]
 
 Position = tuple[int, ...]
 """Where an item stands in its container: (element,) of a list, (statement, part of its line) of a block."""
@@ -27,9 +27,9 @@ class Group(NamedTuple):
 
 
 class Branch(NamedTuple):
-    """One side of a statement that may not run: the `id` of its node and the field of it."""
+    """One side of a statement or conditional expression that may not run: the `id` of its node and the field of it."""
 
-    statement: int
+    condition: int
     side: str
 
 
@@ -44,7 +44,7 @@ class Find:
     def node(self) -> StringNode:
         """The literal."""
         node = self.spot.node
-        assert isinstance(node, StringNode)  # noqa: S101 - narrows the type: only strings are found
+        assert is_string(node)  # noqa: S101 - narrows the type: only strings are found
         return node
 
     @property
@@ -53,27 +53,37 @@ class Find:
         return HOLE in self.text
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """What to do with one flag of a row: `remove` it, then put each of `insert` (one or two words) in its place."""
+    """What to do with one flag of a row, whose words stand at `positions`.
+
+    Each word in `reword` becomes the text beside it. With `remove` the flag goes. Then each flag of `insert`, in as
+    many words, is put behind it. Texts are as they stand between quotes.
+    """
 
     positions: tuple[Position, ...]
     remove: bool = False
-    insert: tuple[tuple[cst.SimpleString, ...], ...] = ()
+    reword: tuple[tuple[Position, str], ...] = ()
+    insert: tuple[tuple[str, ...], ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Item:
-    """One word of a row."""
+    """One word of a row: `node` is the literal that it stands in, `raw` its text as it is spelled there."""
 
     word: Word
+    raw: str
     node: cst.BaseExpression
     position: Position
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """Neighbouring words in one `container`; `edit` is how its shape carries out changes there."""
+    """Neighbouring words in one `container`, in the order in which nvcc gets them.
+
+    `edit` is how changes are carried out in the container: a function of a module, the same one for all rows of one
+    container. It gets the changes of all of them at once.
+    """
 
     container: Spot
     group: Group
@@ -92,10 +102,14 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Stray:
-    """A literal that cannot be dealt with, and the shape that its refusal names."""
+    """A literal that no edit deals with: `shape` is the short, stable name that is reported for it.
+
+    `reason` says why the guard has to take over; it may be left out for a shape of the tables in `refusals`.
+    """
 
     node: cst.CSTNode
     shape: str
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,9 +126,9 @@ class Unit:
         return self.flag.pairs
 
     @property
-    def nodes(self) -> tuple[StringNode, ...]:
-        """Its literals: the whole flag, or option and value."""
-        return tuple(item.node for item in self.items if isinstance(item.node, StringNode))
+    def node(self) -> cst.BaseExpression:
+        """The literal that it begins in."""
+        return self.items[0].node
 
     @property
     def positions(self) -> tuple[Position, ...]:
@@ -122,24 +136,28 @@ class Unit:
         return tuple(item.position for item in self.items)
 
 
-def word(node: cst.BaseExpression, finds: Mapping[int, Find]) -> Word:
-    """Return what is known of one argument."""
+def item(node: cst.BaseExpression, finds: Mapping[int, Find], position: Position) -> Item:
+    """Return the item of an expression that is one argument of nvcc, if anything is known of it."""
     find = finds.get(id(node))
-    if find is not None:
-        return Opaque.COMPUTED if find.is_computed else find.text
-    text = text_of(node)
-    return Opaque.UNKNOWN if text is None or HOLE in text else text
+    text = text_of(node) if find is None else find.text
+    word: Word = Opaque.UNKNOWN if text is None else text
+    if text is not None and HOLE in text:
+        word = Opaque.UNKNOWN if find is None else Opaque.COMPUTED
+    raw = inner(node) if is_string(node) else ""
+    return Item(word=word, raw=raw, node=node, position=position)
 
 
 def branches(spot: Spot) -> tuple[Branch, ...]:
-    """Return the statements around `spot` that may not run, outermost first."""
-    conditional = (cst.If, cst.For, cst.While, cst.Try, cst.TryStar, cst.With, cst.MatchCase, cst.ExceptHandler)
-    found = [
-        Branch(id(parent.node), child.field)
-        for child, parent in spot.above()
-        if isinstance(parent.node, (*conditional, cst.FunctionDef, cst.ClassDef)) and child.field != "finalbody"
-    ]
+    """Return the statements and conditional expressions around `spot` that may not run it, outermost first."""
+    found = [Branch(id(parent.node), child.field) for child, parent in spot.above() if _may_skip(parent.node, child)]
     return tuple(reversed(found))
+
+
+def _may_skip(node: cst.CSTNode, part: Spot) -> bool:
+    conditional = (cst.If, cst.For, cst.While, cst.Try, cst.TryStar, cst.With, cst.MatchCase, cst.ExceptHandler)
+    if isinstance(node, (*conditional, cst.FunctionDef, cst.ClassDef)):
+        return part.field != "finalbody"
+    return isinstance(node, cst.IfExp) and part.field != "test"
 
 
 def scope(spot: Spot) -> int:

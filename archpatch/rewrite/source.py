@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import ast
 import warnings
+from collections.abc import Iterator
 
 from archpatch.arch.selection import Policy, Request
+from archpatch.rewrite.decide import conditional
 from archpatch.rewrite.guard import GUARD_BEGIN, Stripped, put_guard, strip_guard
 from archpatch.rewrite.outcome import Outcome, Refused, Rewritten, Unchanged
 from archpatch.rewrite.proof import Proof, prove
@@ -32,7 +34,7 @@ def rewrite_source(
         return _rewrite(read(parse(stripped.source), source, stripped), request, policy, cxx_standard)
     except Unreadable as error:
         line = stripped.line_before(error.line)
-        return Refused(source=source, refusals=(refusal("syntax", line, detail=error.reason),))
+        return Refused(source=source, refusals=(refusal(error.shape, line, detail=error.reason),))
     except RecursionError:
         return Refused(source=source, refusals=(refusal("too-deep", 1),))
 
@@ -42,8 +44,10 @@ def _rewrite(file: File, request: Request | None, policy: Policy, cxx_standard: 
     if isinstance(proof, Refused):
         return proof
     edits = Edits()
-    write_flags(edits, proof.fates, file.spots)
+    write_flags(edits, proof.fates)
     notes = (*write_standards(edits, file.standards, file.lines, cxx_standard), *_notes(file, request))
+    if proof.selection is not None:
+        notes = (*notes, *_conditions(file, proof))
     if edits and not file.is_exact:
         return file.refused([refusal("not-reproducible", 1)])
     source = file.tree.render(edits) if edits else file.tree.source
@@ -80,3 +84,23 @@ def _notes(file: File, request: Request | None) -> tuple[str, ...]:
         return ()
     names = ", ".join(own_variables(file.tree.syntax)) or "CUDAARCHS"
     return (f"CMake compiles for the archs that {names} names: archpatch does not change them, set that variable",)
+
+
+def _conditions(file: File, proof: Proof) -> Iterator[str]:
+    """Say which pairs remain and may not be compiled all the same: the toolkit's version often stands in front."""
+    for fate, pair in conditional(proof.fates):
+        line = file.line(fate.unit.node)
+        condition = _condition(file.tree.syntax, file.stripped.line_within(line))
+        if condition:
+            yield f"line {line}: {pair} depends on the condition at line {file.stripped.line_before(condition)}"
+
+
+def _condition(syntax: ast.Module, line: int) -> int:
+    """Return the line of the innermost condition around `line`, 0 where there is none."""
+    found = 0
+    for node in ast.walk(syntax):
+        if isinstance(node, ast.If | ast.IfExp):
+            sides = [node.body, node.orelse] if isinstance(node, ast.IfExp) else [*node.body, *node.orelse]
+            if any(side.lineno <= line <= (side.end_lineno or 0) for side in sides):
+                found = max(found, node.test.lineno)
+    return found

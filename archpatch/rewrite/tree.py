@@ -14,13 +14,14 @@ import tokenize
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeGuard
 
 import libcst as cst
 
-__all__ = ["Edits", "Spot", "StringNode", "Tree", "Unreadable", "parse", "strings"]
+__all__ = ["Edits", "Spot", "StringNode", "Tree", "Unreadable", "is_string", "parse", "strings"]
 
-StringNode = cst.SimpleString | cst.ConcatenatedString | cst.FormattedString
+StringNode = cst.SimpleString | cst.ConcatenatedString | cst.FormattedString | cst.BinaryOperation
+"""What is one string literal to us; an operation only where `is_string` says so."""
 Edit = Callable[[cst.CSTNode], cst.CSTNode]
 
 #: libcst drops some white space at the end of a file, and keeps it all in front of a statement: this one.
@@ -54,11 +55,12 @@ class Spot(NamedTuple):
 
 
 class Unreadable(Exception):
-    """The source is not Python for this interpreter; `line` counts from 1."""
+    """The source cannot be edited; `line` counts from 1, `shape` names the refusal."""
 
-    def __init__(self, line: int, reason: str) -> None:
+    def __init__(self, line: int, shape: str, reason: str) -> None:
         super().__init__(reason)
         self.line = line
+        self.shape = shape
         self.reason = reason
 
 
@@ -110,6 +112,10 @@ class Tree:
         """Return the text of `node`."""
         return self.module.code_for_node(node)
 
+    def name(self, node: cst.CSTNode) -> str:
+        """Return the text of `node` to compare with that of others: with one kind of quotes."""
+        return self.code(node).replace("'", '"')
+
     def render(self, edits: Edits) -> bytes:
         """Return the source with `edits` applied; it ends in a line end only if it did before."""
         return self._without_end(_code(edits.apply(self.module))).encode(self.module.encoding)
@@ -126,7 +132,7 @@ class Tree:
         parts = _code(marks.apply(self.module)).split(_MARK)
         numbers, line = [], 1
         for part in parts[:-1]:
-            line += part.count("\n") + part.count("\r") - part.count("\r\n")
+            line += _line_ends(part)
             numbers.append(line)
         return dict(zip(order, numbers, strict=True)), self._without_end("".join(parts)) == self.text
 
@@ -141,26 +147,43 @@ def parse(source: bytes) -> Tree:
     Python's own parser goes first: it stops at any depth of nesting, where libcst's native one overflows the stack.
     How deep it lets through differs between versions, so the depth is looked at too.
     """
+    syntax = _syntax(source)
+    _check_depth(syntax)
+    text, encoding = _decoded(source)
+    try:
+        module = cst.parse_module(_closed(text) + _END, cst.PartialParserConfig(encoding=encoding))
+    except cst.ParserSyntaxError as error:
+        # It may have noticed in the line behind the last one, which is ours.
+        raise Unreadable(min(error.raw_line, _line_ends(text) + 1), "libcst", error.message) from None
+    return Tree(source, text, module, syntax)
+
+
+def _syntax(source: bytes) -> ast.Module:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            syntax = ast.parse(source)
-        _check_depth(syntax)
-        encoding = tokenize.detect_encoding(io.BytesIO(source).readline)[0]
-        text = source.decode(encoding)
-        if text.encode(encoding) != source:
-            raise Unreadable(1, f"{encoding} does not give the same bytes again")
-        module = cst.parse_module(_closed(text) + _END, cst.PartialParserConfig(encoding=encoding))
-        return Tree(source, text, module, syntax)
+            return ast.parse(source)
     except SyntaxError as error:
-        raise Unreadable(error.lineno or 1, error.msg) from None
-    except cst.ParserSyntaxError as error:
-        raise Unreadable(error.raw_line, error.message) from None
+        raise Unreadable(error.lineno or 1, "syntax", error.msg) from None
     except (ValueError, LookupError) as error:
-        raise Unreadable(1, str(error)) from None
+        raise Unreadable(1, "syntax", str(error)) from None
     except MemoryError:
         # So says Python's parser of some nestings.
         raise RecursionError from None
+
+
+def _decoded(source: bytes) -> tuple[str, str]:
+    """Return the text of `source` and its encoding, in which the text is these bytes again."""
+    try:
+        encoding = tokenize.detect_encoding(io.BytesIO(source).readline)[0]
+        text = source.decode(encoding)
+        is_exact = text.encode(encoding) == source
+    except (SyntaxError, ValueError, LookupError) as error:
+        # Python's parser lets pass what stands in comments.
+        raise Unreadable(1, "encoding", str(error)) from None
+    if not is_exact:
+        raise Unreadable(1, "encoding", f"{encoding} does not give the same bytes again")
+    return text, encoding
 
 
 def _check_depth(tree: ast.AST) -> None:
@@ -175,6 +198,10 @@ def _check_depth(tree: ast.AST) -> None:
             waiting.extend((item, depth + 1) for item in below if isinstance(item, ast.AST))
 
 
+def _line_ends(text: str) -> int:
+    return text.count("\n") + text.count("\r") - text.count("\r\n")
+
+
 def _closed(text: str) -> str:
     """Return `text` with a line end of its own kind behind its last line."""
     if not text or text.endswith(("\n", "\r")):
@@ -183,13 +210,33 @@ def _closed(text: str) -> str:
     return text + (first[0] if first else "\n")
 
 
+def is_string(node: cst.CSTNode) -> TypeGuard[StringNode]:
+    """Whether `node` is a string literal, or plain ones joined by `+`, which are as good as one."""
+    match node:
+        case cst.SimpleString() | cst.ConcatenatedString() | cst.FormattedString():
+            return True
+        case cst.BinaryOperation(operator=cst.Add(), left=left, right=right):
+            return _is_plain(right) and _is_plain(left)
+    return False
+
+
+def _is_plain(node: cst.CSTNode) -> bool:
+    """Whether `node` is text and nothing else: no bytes, and nothing that is only known at run time."""
+    match node:
+        case cst.SimpleString():
+            return "b" not in node.prefix.lower()
+        case cst.ConcatenatedString(left=left, right=right):
+            return _is_plain(right) and _is_plain(left)
+    return not isinstance(node, cst.FormattedString) and is_string(node)
+
+
 def strings(module: cst.Module) -> Iterator[Spot]:
     """Yield where each string literal of `module` stands, in the order of the source."""
     waiting = [Spot(module, None, "")]
     while waiting:
         spot = waiting.pop()
         node = spot.node
-        if isinstance(node, StringNode):
+        if is_string(node):
             yield spot
             if not isinstance(node, cst.FormattedString):
                 continue
@@ -216,7 +263,7 @@ def _marked(node: cst.CSTNode) -> cst.CSTNode:
             return node.with_changes(value=node.value[:start] + _MARK + node.value[start:])
         case cst.FormattedString():
             return node.with_changes(parts=(cst.FormattedStringText(_MARK), *node.parts))
-        case cst.ConcatenatedString():
+        case cst.ConcatenatedString() | cst.BinaryOperation():
             return node.with_changes(left=_marked(node.left))
     raise AssertionError(node)
 

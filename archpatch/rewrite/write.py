@@ -1,4 +1,4 @@
-"""From decisions to edits: the literals of each flag, and of each C++ standard, written anew in their own spelling."""
+"""From decisions to edits: the words of each flag, and of each C++ standard, written anew in their own spelling."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from archpatch.arch.arch import Pair
 from archpatch.arch.gencode import GENCODE_OPTIONS, format_pair
 from archpatch.rewrite.cxx_standard import falls_short, raised
 from archpatch.rewrite.decide import Fate
-from archpatch.rewrite.literals import inner, respell
+from archpatch.rewrite.literals import respell
 from archpatch.rewrite.refusals import out_of_reach, shape_of
-from archpatch.rewrite.rows import Change, Find, Row, Unit
+from archpatch.rewrite.rows import Change, Find, Position, Row, Unit
 from archpatch.rewrite.spelling import gencode_option, keep_codes
-from archpatch.rewrite.tree import Edits, Spot
+from archpatch.rewrite.tree import Edits
 
 __all__ = ["write_flags", "write_standards"]
 
@@ -23,15 +23,13 @@ __all__ = ["write_flags", "write_standards"]
 _NOT_EMITTED: Final = frozenset({"concatenation", "format", "join", "percent-format", "remove", "replace", "split"})
 
 
-def write_flags(edits: Edits, fates: Iterable[Fate], spots: Mapping[int, Spot]) -> None:
-    """Add to `edits` what `fates` demand; `spots` says where each literal stands."""
+def write_flags(edits: Edits, fates: Iterable[Fate]) -> None:
+    """Add to `edits` what `fates` demand, for each container once."""
     by_container: dict[int, tuple[Row, list[Change]]] = {}
     for fate in fates:
-        row = fate.unit.row
-        change, literals = _plan(fate)
-        for node, literal in literals:
-            edits.add(spots[id(node)], _put(literal))
-        if change.remove or change.insert:
+        change = _change(fate)
+        if change.remove or change.reword or change.insert:
+            row = fate.unit.row
             by_container.setdefault(id(row.container.node), (row, []))[1].append(change)
     for row, changes in by_container.values():
         edits.add(row.container, _carry_out(row, changes))
@@ -55,33 +53,27 @@ def write_standards(
     return tuple(notes)
 
 
-def _plan(fate: Fate) -> tuple[Change, list[tuple[cst.CSTNode, cst.SimpleString]]]:
-    """Return what changes in the row for one flag, and which of its literals become others."""
+def _change(fate: Fate) -> Change:
+    """Return what changes in the row for one flag."""
     unit = fate.unit
-    new = [_written(unit, pair) for pair in fate.added]
-    literals: list[tuple[cst.CSTNode, cst.SimpleString]] = []
+    new = [_words(unit, pair) for pair in fate.added]
+    reword: tuple[tuple[Position, str], ...] = ()
     if fate.kept and fate.dropped:
         if unit.flag.option in GENCODE_OPTIONS:
-            value = unit.nodes[-1]
-            literals = [(value, respell(value, keep_codes(inner(value), fate.kept)))]
+            value = unit.items[-1]
+            reword = ((value.position, keep_codes(value.raw, fate.kept)),)
         else:
             # An -arch says several things at once; what is left of them takes a -gencode each.
-            first, *others = (_written(unit, pair) for pair in fate.kept)
-            literals = list(zip(unit.nodes, first, strict=True))
+            first, *others = (_words(unit, pair) for pair in fate.kept)
+            reword = tuple(zip(unit.positions, first, strict=True))
             new = [*others, *new]
-    return Change(unit.positions, remove=not fate.kept, insert=tuple(map(_bare, new))), literals
+    return Change(positions=unit.positions, remove=not fate.kept, reword=reword, insert=tuple(new))
 
 
-def _written(unit: Unit, pair: Pair) -> tuple[cst.SimpleString, ...]:
-    """Return the literals of a `-gencode` for `pair`, spelled like `unit`: in one word or two, with its quotes."""
+def _words(unit: Unit, pair: Pair) -> tuple[str, ...]:
+    """Return the words of a `-gencode` for `pair`, spelled like `unit`: one or two of them."""
     option, value = gencode_option(unit.flag.option), format_pair(pair)
-    texts = (f"{option}={value}",) if len(unit.nodes) == 1 else (option, value)
-    return tuple(respell(node, text) for node, text in zip(unit.nodes, texts, strict=True))
-
-
-def _bare(literals: tuple[cst.SimpleString, ...]) -> tuple[cst.SimpleString, ...]:
-    """Return literals without brackets: the comments in these stay with the flag that has them."""
-    return tuple(literal.with_changes(lpar=(), rpar=()) for literal in literals)
+    return (f"{option}={value}",) if len(unit.items) == 1 else (option, value)
 
 
 def _put(literal: cst.SimpleString) -> Callable[[cst.CSTNode], cst.CSTNode]:

@@ -18,10 +18,10 @@ import tarfile
 import zipfile
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, Protocol
 
 from archpatch.errors import FetchFailed, ToolchainError
 from archpatch.storage.atomic import disk_errors
@@ -36,6 +36,8 @@ _CHUNK = 2**20
 #: What tarfile reads in one piece, other than file contents, are headers; a longer one is meant to fill the memory.
 _MAX_HEADER = 16 * 2**20
 _MAX_LINK = 4096
+#: Enough for every level up to 19; `zstd --ultra` and `--long` ask for more.
+_ZSTD_WINDOW = 8 * 2**20
 #: The one failure to write that is not the archive's fault.
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
@@ -52,7 +54,7 @@ _DAMAGED = (
     RuntimeError,
 )
 
-_TAR_SUFFIXES = (".tar.gz", ".tgz", ".tar.bz2")
+_TAR_SUFFIXES = (".tar.gz", ".tgz", ".tar.bz2", ".tar.zst")
 _ZIP_METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 
 
@@ -79,11 +81,12 @@ class _Budget:
 
 
 def unpack(archive: Path, into: Path, *, max_bytes: int = MAX_BYTES, max_members: int = MAX_MEMBERS) -> None:
-    """Unpack `archive` (`.tar.gz`, `.tgz`, `.tar.bz2`, `.zip`) into the new folder `into`.
+    """Unpack `archive` (`.tar.gz`, `.tgz`, `.tar.bz2`, `.tar.zst`, `.zip`) into the new folder `into`.
 
     The limits are counted while unpacking, whatever the headers say. Refused are absolute names, `..`, links that
     leave the tree, members below a link, devices and everything else that is no file, folder or link; set-user-id
     bits are dropped. Raises `FetchFailed` for a hostile or damaged archive and `DiskFull`; then `into` is not left.
+    A `.tar.zst` needs the extra `cache`, without which it raises `ToolchainError`.
     """
     if not hasattr(tarfile, "data_filter"):
         raise ToolchainError(
@@ -125,10 +128,50 @@ def _failures_named(archive: Path) -> Iterator[None]:
 # --- tar ---------------------------------------------------------------------------------------
 
 
+class _Stream(Protocol):
+    """What of a decompressor is used."""
+
+    def read(self, size: int, /) -> bytes: ...
+
+    def close(self) -> None: ...
+
+
+class _Zstd:
+    """A decompressor for Zstandard; how far back a stream may refer is bounded, since all of that is held in memory."""
+
+    def __init__(self, archive: Path) -> None:
+        try:
+            import zstandard  # noqa: PLC0415 - only those who have such archives have it
+        except ImportError:
+            raise ToolchainError(
+                f"{archive} is compressed by zstd, which this Python cannot read",
+                remedy="Install the extra: pip install 'archpatch[cache]'.",
+            ) from None
+        self._error = zstandard.ZstdError
+        self._file = archive.open("rb")
+        self._reader = zstandard.ZstdDecompressor(max_window_size=_ZSTD_WINDOW).stream_reader(self._file)
+
+    def read(self, size: int, /) -> bytes:
+        try:
+            return self._reader.read(size)
+        except self._error as error:
+            raise tarfile.ReadError(str(error)) from None
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def _opened(archive: Path) -> _Stream:
+    name = archive.name.lower()
+    if name.endswith(".zst"):
+        return _Zstd(archive)
+    return bz2.BZ2File(archive) if name.endswith(".bz2") else gzip.GzipFile(archive)
+
+
 class _Forward:
     """A decompressed stream that is only read forwards, and counted: rewinding is how a small tar does much work."""
 
-    def __init__(self, raw: gzip.GzipFile | bz2.BZ2File, budget: _Budget) -> None:
+    def __init__(self, raw: _Stream, budget: _Budget) -> None:
         self._raw = raw
         self._budget = budget
         self._position = 0
@@ -167,8 +210,7 @@ class _Forward:
 def _unpack_tar(archive: Path, into: Path, budget: _Budget) -> None:
     if not archive.name.lower().endswith(_TAR_SUFFIXES):
         raise tarfile.ReadError(f"it is none of {', '.join((*_TAR_SUFFIXES, '.zip'))}")
-    opener = bz2.BZ2File if archive.name.lower().endswith(".bz2") else gzip.GzipFile
-    with opener(archive) as raw:
+    with closing(_opened(archive)) as raw:
         stream = _Forward(raw, budget)
         # mypy: typeshed wants a whole file object; tarfile only reads, seeks and tells.
         with tarfile.open(fileobj=stream, mode="r:", encoding="utf-8") as tar:  # type: ignore[call-overload]

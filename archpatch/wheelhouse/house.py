@@ -8,24 +8,25 @@ import json
 import os
 import re
 import shutil
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from html import escape
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 from urllib.parse import quote, unquote
 
-from filelock import FileLock, Timeout
 from packaging.specifiers import SpecifierSet
 from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
 from packaging.version import Version
 
-from archpatch.arch.arch import DeviceCode
-from archpatch.errors import DiskFull, UsageError, WheelhouseConflict, WheelhouseDamaged
+from archpatch.arch.arch import Arch, DeviceCode
+from archpatch.arch.coverage import Verdict, best_for
+from archpatch.errors import DiskFull, MissingFile, UnreadableBinary, UsageError, WheelhouseConflict, WheelhouseDamaged
 from archpatch.storage.atomic import disk_errors, sha256_of, sync_folder, write_text
 from archpatch.storage.fingerprint import differing
 from archpatch.storage.sealed import seal, unseal
-from archpatch.wheelhouse.layout import HIDDEN, Stack, arch_folder, gpu_folder, relative_link
+from archpatch.wheelhouse.layout import HIDDEN, INDEX, Stack, arch_folder, gpu_folder, relative_link
 from archpatch.wheelhouse.record import Record, record_path
 
 __all__ = ["Entry", "Wheelhouse"]
@@ -64,6 +65,13 @@ class Entry:
             ) from None
         if not same:
             raise WheelhouseDamaged(f"{self.wheel} was changed after it was published", remedy="Build it again.")
+
+    def not_run_by(self, gpu: Arch) -> str | None:
+        """Return the first extension of which a GPU of arch `gpu` runs nothing, None where it runs all of them."""
+        for name, codes in self.record.extensions.items():
+            if best_for(map(DeviceCode.parse, codes), gpu)[1] is Verdict.NO:
+                return name
+        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,11 +211,42 @@ class Wheelhouse:
             if entry.wheel.parent == folder and Version(entry.record.version) == Version(version):
                 yield entry
 
+    def has_index(self) -> bool:
+        """Whether a static index was written here, which every change then keeps up to date."""
+        return (self.root / INDEX / "index.html").is_file()
+
+    def index_pages(self, *, without: Path | None = None) -> dict[PurePosixPath, str]:
+        """Return the pages of the static index by their paths, as if the wheel `without` were not there.
+
+        Left out is what shows at a glance that it is not what was published; hashes are not computed.
+        """
+        from archpatch.wheelhouse.index import Listed, index_pages  # noqa: PLC0415 - only what changes a house needs it
+
+        gpus: dict[Path, set[str]] = defaultdict(set)
+        for gpu in self.gpus():
+            for entry in self.entries_for(gpu):
+                gpus[entry.wheel].add(gpu)
+        listed = []
+        for entry in self.entries():
+            if without is None or _real(entry.wheel) != _real(without):
+                with contextlib.suppress(WheelhouseDamaged, UnreadableBinary, MissingFile, OSError):
+                    filed = gpus[_real(entry.wheel)]
+                    listed.append(Listed.read(entry.wheel, entry.record, root=self.root, gpus=filed))
+        return index_pages(listed)
+
+    def stale_pages(self) -> tuple[Path, ...]:
+        """Return the pages of the index that do not say what is here; none where there is no index."""
+        from archpatch.wheelhouse.index import out_of_date  # noqa: PLC0415 - as above
+
+        return tuple(out_of_date(self.root, self.index_pages())) if self.has_index() else ()
+
     # --- writing ---
 
     @contextlib.contextmanager
     def lock(self, name: str, *, waiting: Callable[[], None] = lambda: None) -> Iterator[None]:
         """Hold the lock `name`; the system frees it when the holder dies. `waiting` is called if another has it."""
+        from filelock import FileLock, Timeout  # noqa: PLC0415 - reading needs no lock
+
         folder = self.root / HIDDEN / "locks"
         with disk_errors(self.root):
             folder.mkdir(parents=True, exist_ok=True)
@@ -244,15 +283,22 @@ class Wheelhouse:
                     raise self._conflict(target, record)
                 with staged.open("rb") as file:
                     os.fsync(file.fileno())
-                # Until the last rename there is no wheel of this name: a reader sees the old one with its record, none,
-                # or the new one with its own, and never the one with the record of the other.
-                target.unlink(missing_ok=True)
-                record_path(staged).replace(record_path(target))
-                staged.replace(target)
+                self._place(staged, target)
                 sync_folder(folder)
             finally:
                 shutil.rmtree(staging, ignore_errors=True)
+            self._keep_index()
         return Entry(wheel=target, record=record)
+
+    def _place(self, staged: Path, target: Path) -> None:
+        """Rename a wheel and its record into place; neither a record nor a page ever stands for another wheel."""
+        if target.exists():
+            self._keep_index(without=target)
+        # Until the last rename there is no wheel of this name: a reader sees the old one with its record, none, or the
+        # new one with its own, and never the one with the record of the other.
+        target.unlink(missing_ok=True)
+        record_path(staged).replace(record_path(target))
+        staged.replace(target)
 
     def _is_taken(self, target: Path, record: Record) -> bool:
         """Tell whether an intact wheel of another fingerprint has the name."""
@@ -292,15 +338,39 @@ class Wheelhouse:
         if link.is_symlink() and link.readlink() == target and not any(_rivals(link)):
             return link
         with self._writing(link):
-            try:
-                _place_link(link, target)
-            except OSError as error:
-                if error.errno not in _NO_LINKS:
-                    raise
-                return _place_in_index(folder / "index.html", target)
-            for other in tuple(_rivals(link)):
-                other.unlink()
-        return link
+            placed = _offer(link, target)
+            self._keep_index()
+        return placed
+
+    def write_index(self) -> Path:
+        """Write the static index of what is here, and return its folder."""
+        with self.lock(_WRITING):
+            self._write_index()
+        return self.root / INDEX
+
+    def _keep_index(self, *, without: Path | None = None) -> None:
+        """Bring the index, if there is one, up to date, less the wheel `without`; the caller holds the lock."""
+        if self.has_index():
+            self._write_index(without=without)
+
+    def _write_index(self, *, without: Path | None = None) -> None:
+        from archpatch.wheelhouse.index import write_pages  # noqa: PLC0415 - as above
+
+        write_pages(self.root, self.index_pages(without=without))
+
+    def remove(self, entry: Entry) -> None:
+        """Take a wheel out: from the index and the GPU types, then the wheel, which ends it, then its record."""
+        with self._writing(entry.wheel):
+            self._keep_index(without=entry.wheel)
+            for gpu in self.gpus():
+                for link in self.links(gpu):
+                    if link.is_symlink() and _real(link) == _real(entry.wheel):
+                        link.unlink()
+                for index in sorted((self.root / "gpu" / gpu).glob("*/index.html")):
+                    _take_out_of_index(index, entry.wheel.name)
+            entry.wheel.unlink(missing_ok=True)
+            record_path(entry.wheel).unlink(missing_ok=True)
+            sync_folder(entry.wheel.parent)
 
     def _memo(self, key: str) -> Path:
         return self.root / HIDDEN / "memo" / f"{key}.json"
@@ -338,9 +408,24 @@ class Wheelhouse:
 
 def _remove_if_free(path: Path) -> None:
     """Remove the file of a lock that nobody holds; who waits for it makes it anew (filelock sees to that)."""
+    from filelock import FileLock, Timeout  # noqa: PLC0415 - as in `lock`
+
     lock = FileLock(path, mode=_EVERYBODYS)
     with contextlib.suppress(Timeout), lock.acquire(timeout=0):
         path.unlink()
+
+
+def _offer(link: Path, target: Path) -> Path:
+    """Place a link, or a line in an index, and take away an older one of the same release; return what was placed."""
+    try:
+        _place_link(link, target)
+    except OSError as error:
+        if error.errno not in _NO_LINKS:
+            raise
+        return _place_in_index(link.with_name("index.html"), target)
+    for other in tuple(_rivals(link)):
+        other.unlink()
+    return link
 
 
 def _place_link(link: Path, target: Path) -> None:
@@ -366,6 +451,13 @@ def _place_in_index(index: Path, target: Path) -> Path:
     kept = [old for old in lines if not (_href(old) and _same_slot(_href(old), target.name))]
     write_text(index, "\n".join([*kept, line]) + "\n")
     return index
+
+
+def _take_out_of_index(index: Path, name: str) -> None:
+    lines = index.read_text(encoding="utf-8").splitlines()
+    kept = [line for line in lines if _href(line) != name]
+    if kept != lines:
+        write_text(index, "\n".join(kept) + "\n")
 
 
 def _href(line: str) -> str:

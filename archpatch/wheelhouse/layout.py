@@ -11,10 +11,12 @@ from packaging.version import Version
 
 from archpatch.arch.arch import DeviceCode
 
-__all__ = ["HIDDEN", "Stack", "arch_folder", "gpu_folder", "local_version", "relative_link"]
+__all__ = ["HIDDEN", "INDEX", "Stack", "arch_folder", "code_tags", "gpu_folder", "local_version", "relative_link"]
 
 #: Everything that is no wheel and no record: locks and the memo. Readers skip it.
 HIDDEN = ".archpatch"
+#: The pages of the static index.
+INDEX = "index"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +43,11 @@ def _ordered(codes: Iterable[DeviceCode]) -> list[DeviceCode]:
     return sorted(codes, key=lambda code: (code.ptx, code.arch))
 
 
+def code_tags(codes: Iterable[DeviceCode]) -> str:
+    """Return device code as a folder is called for it: `sm80-sm90-ptx90`."""
+    return "-".join(code.tag for code in _ordered(codes))
+
+
 def local_version(codes: Iterable[DeviceCode], stack: Stack) -> str:
     """Return the local version that says what is inside: `cu130torch2.14.1sm80.sm90.ptx90` (PEP 440)."""
     tags = ".".join(code.tag for code in _ordered(codes))
@@ -49,7 +56,7 @@ def local_version(codes: Iterable[DeviceCode], stack: Stack) -> str:
 
 def arch_folder(codes: Iterable[DeviceCode], stack: Stack) -> PurePosixPath:
     """Return the folder of the wheels that hold exactly `codes`: `sm80-sm90-ptx90/torch2.14.1-cu130`."""
-    return PurePosixPath("-".join(code.tag for code in _ordered(codes))) / stack.folder
+    return PurePosixPath(code_tags(codes)) / stack.folder
 
 
 def gpu_folder(gpu: str, stack: Stack) -> PurePosixPath:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,15 @@ class Record:
     times: Mapping[str, float]
     created: str
     archpatch: str
+
+    @property
+    def created_at(self) -> datetime | None:
+        """When the wheel was built: in UTC where no zone is recorded, None where it cannot be read."""
+        try:
+            created = datetime.fromisoformat(self.created)
+        except (TypeError, ValueError):
+            return None
+        return created if created.tzinfo is not None else created.replace(tzinfo=timezone.utc)
 
     def to_json(self) -> str:
         """Return the record as it is written: sealed."""

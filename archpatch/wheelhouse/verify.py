@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from archpatch.arch.arch import DeviceCode
-from archpatch.arch.coverage import Verdict, best_for
 from archpatch.arch.gpu import find_gpu
 from archpatch.errors import ArchpatchError, UnknownGpu, WheelhouseDamaged
 from archpatch.storage.fingerprint import fingerprint
@@ -28,7 +26,7 @@ class Fault:
 
 
 def verify(house: Wheelhouse) -> tuple[Fault, ...]:
-    """Return what is wrong: a wheel without a record, changed, unlike its record; a link that leads nowhere; a memo.
+    """Return what is wrong: a wheel without a record, or unlike it; a link that leads nowhere; a memo; a stale page.
 
     What looks wrong is looked at again while nobody writes: it may just have been replaced.
     """
@@ -49,6 +47,8 @@ def _looks(house: Wheelhouse) -> Iterator[tuple[Path, Callable[[], str | None]]]
             yield link, partial(_link_problem, house, gpu, link)
     for memo in house.memos():
         yield memo, partial(_memo_problem, house, memo)
+    for page in house.stale_pages():
+        yield page, lambda: "does not say what the wheelhouse holds: run archpatch wheelhouse index"
 
 
 def _memo_problem(house: Wheelhouse, memo: Path) -> str | None:
@@ -61,17 +61,17 @@ def _memo_problem(house: Wheelhouse, memo: Path) -> str | None:
 
 def _link_problem(house: Wheelhouse, gpu: str, link: Path) -> str | None:
     try:
-        record = house.linked(link).record
+        entry = house.linked(link)
         arch = find_gpu(gpu).arch
     except UnknownGpu:
         # A product that only the driver named: its arch is not known here.
         return None
     except ArchpatchError as error:
         return error.message
-    for name, codes in record.extensions.items():
-        if best_for(map(DeviceCode.parse, codes), arch)[1] is Verdict.NO:
-            return f"{gpu} ({arch}) runs nothing of the extension {name}: {', '.join(codes)}"
-    return None
+    name = entry.not_run_by(arch)
+    if name is None:
+        return None
+    return f"{gpu} ({arch}) runs nothing of the extension {name}: {', '.join(entry.record.extensions[name])}"
 
 
 def _problem(house: Wheelhouse, wheel: Path) -> str | None:

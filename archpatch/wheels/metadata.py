@@ -15,7 +15,7 @@ import secrets
 import stat
 import time
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Final
 from zipfile import ZIP_DEFLATED, ZipFile, ZipInfo
@@ -41,16 +41,20 @@ _CHUNK: Final = 1 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WheelMetadata:
-    """What a wheel's file name and its METADATA agree on; `name` is normalized, `tags` are sorted."""
+    """What a wheel's file name and its METADATA agree on; `name` is normalized, `tags` are sorted.
+
+    `requires_python` is METADATA's alone, as it stands there.
+    """
 
     name: str
     version: Version
     build: str
     tags: tuple[str, ...]
+    requires_python: str | None = None
 
 
 def read_metadata(wheel: Path) -> WheelMetadata:
-    """Read name, version and tags of a wheel; raise `UnreadableBinary` where file name and METADATA differ."""
+    """Read what a wheel says of itself; raise `UnreadableBinary` where file name and METADATA differ."""
     named = _parse_name(wheel)
     with opened_zip(wheel) as archive:
         folder = _dist_info(archive, wheel=wheel)
@@ -61,7 +65,7 @@ def read_metadata(wheel: Path) -> WheelMetadata:
             f"{wheel}: METADATA says {name} {version}, the file name {named.name} {named.version}",
             remedy="Give the file the name that it was built with.",
         )
-    return named
+    return replace(named, requires_python=raw.get("requires_python"))
 
 
 def verify_record(wheel: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 
-from archpatch.arch.arch import Arch
+from archpatch.arch.arch import Arch, DeviceCode
 from archpatch.arch.selection import Policy, Request, select
 from archpatch.errors import NoMatchingArch
 from archpatch.recipes.recipe import Recipe, known_bad_for, spell_archs
@@ -41,4 +41,4 @@ def variables(question: Question, recipe: Recipe, archs: tuple[Arch, ...]) -> di
     """Return the variables of the patched run that archpatch sets."""
     own = recipe.arch_variable
     found = {**dict(recipe.environment), "TORCH_CUDA_ARCH_LIST": question.arch_list}
-    return found if own is None else {**found, own.name: spell_archs(own, archs)}
+    return found if own is None else {**found, own.name: spell_archs(own, map(DeviceCode, archs))}

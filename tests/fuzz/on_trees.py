@@ -73,6 +73,17 @@ _AROUND_LIST: Final = (
         "os.environ.get('X', {0})",
     ),
     *("CUDAExtension('a', ['a.cu'], extra_compile_args={{'nvcc': {0}}})", "subprocess.run({0})", "(x or {0})"),
+    *("({0} if x else {0})", "([] if x else {0})", "(y if {0} else x)", "('-O3', *{0}, *({0} if x else ()))"),
+    *("sum([{0}, {0}], [])", "sum([[x], {0}], {0})", "itertools.chain({0}, [])", "chain.from_iterable([{0}, ({0})])"),
+)
+_BLANKS: Final = (" ", " ", "  ", "\n    ", "\t", " \n", "\r\n", " \\\n")
+_SPLITS: Final = (
+    "{0}.split()",
+    "{0}.split()",
+    "{0}.split(' ')",
+    "{0}.split(',')",
+    "shlex.split({0})",
+    "({0}).split()[1:]",
 )
 _RECEIVERS: Final = ("g", "self.flags", 'args["nvcc"]', "args['nvcc']", "f()", "a.b.c", "(f)", "flags[0]")
 _METHODS: Final = ("append", "extend", "remove", "add", "insert", "count", "push")
@@ -211,7 +222,7 @@ def _concatenated(module: cst.Module, rng: random.Random, _: Sequence[str]) -> c
     parts = [
         f"{node.prefix}{node.quote}{part}{node.quote}" for part in (node.raw_value[:place], node.raw_value[place:])
     ]
-    between = rng.choice((" ", "", "\n  ", "  # first half\n", " f'' "))
+    between = rng.choice((" ", "", "\n  ", "  # first half\n", " f'' ", " + ", "\n  + ", " + ''  # half\n + "))
     return _put(module, node, cst.parse_expression(f"({between.join(parts)})"))
 
 
@@ -343,18 +354,50 @@ def _receivers(module: cst.Module, rng: random.Random, _: Sequence[str]) -> cst.
 
 
 def _appended(module: cst.Module, rng: random.Random, _: Sequence[str]) -> cst.Module | None:
-    """Append the elements of a list one by one, in statements of their own behind it."""
+    """Append the elements of a list one by one, or insert them, in statements of their own behind it."""
     block = _block(module, rng)
     node = _sequence(module, rng)
     if block is None or node is None:
         return None
     body, index = _place(block, module, rng)
+    words = [module.code_for_node(element.value) for element in node.elements if isinstance(element, cst.Element)]
+    call = rng.choice(("append(", "append(", "insert(0, "))
     lines = [
-        cst.parse_statement(f"flags.append({module.code_for_node(element.value)})\n")
-        for element in node.elements
-        if isinstance(element, cst.Element)
+        cst.parse_statement(f"flags.{call}{word})\n") for word in (words if call == "append(" else reversed(words))
     ]
     return _put(module, block, block.with_changes(body=[*body[: index + 1], *lines, *body[index + 1 :]]))
+
+
+def _split(module: cst.Module, rng: random.Random, _: Sequence[str]) -> cst.Module | None:
+    """Have the elements of a list split from one literal."""
+    node = _sequence(module, rng)
+    if node is None:
+        return None
+    words = [element.value.raw_value for element in node.elements if isinstance(element.value, cst.SimpleString)]
+    blank, quote = rng.choice(_BLANKS), rng.choice(_QUOTES)
+    around = rng.choice(("", "", blank))
+    text = (
+        around + "".join(word + rng.choice((blank, blank, " ")) for word in words[:-1]) + "".join(words[-1:]) + around
+    )
+    if len(quote) == 1 and "\n" in text.replace("\\\n", ""):
+        quote *= 3
+    literal = f"{rng.choice(('', '', 'r', 'u'))}{quote}{text}{quote}"
+    return _put(module, node, cst.parse_expression(rng.choice(_SPLITS).format(literal)))
+
+
+def _looped(module: cst.Module, rng: random.Random, _: Sequence[str]) -> cst.Module | None:
+    """Add the elements of a list two by two, in a loop of their own behind it."""
+    block = _block(module, rng)
+    node = _sequence(module, rng)
+    if block is None or node is None:
+        return None
+    body, index = _place(block, module, rng)
+    words = [module.code_for_node(element.value) for element in node.elements]
+    pairs = [f"[{', '.join(words[start : start + 2])}]" for start in range(0, len(words), 2)]
+    add = rng.choice(("f += pair", "f += pair", "f.extend(pair)", "f.append(pair)", "f += pair; n += 1"))
+    opening, closing = rng.choice(("[]", "()", "  "))
+    loop = cst.parse_statement(f"for pair in {opening}{', '.join(pairs)},{closing}:\n    {add}\n")
+    return _put(module, block, block.with_changes(body=[*body[: index + 1], loop, *body[index + 1 :]]))
 
 
 def _joined_lines(module: cst.Module, rng: random.Random, _: Sequence[str]) -> cst.Module | None:
@@ -448,6 +491,8 @@ TREES: Final[dict[str, TreeMutation]] = {
     "other archs": _other_archs,
     "other receiver": _receivers,
     "appended": _appended,
+    "split": _split,
+    "looped": _looped,
     "lines joined": _joined_lines,
     "other layout": _other_layout,
     "other spelling": _other_spelling,

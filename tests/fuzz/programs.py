@@ -10,6 +10,7 @@ import warnings
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 from typing import Final
 
 __all__ = ["LINE_END", "Program", "read_program"]
@@ -27,9 +28,10 @@ Pair = tuple[str, str]
 class Program:
     """What a source says.
 
-    `pairs` are those of all flags in lists and appends, one count per flag; `orphans` are options without a value and
-    values without an option; `words` says how many words are options, and how many are values of their own. `rest` is
-    the text without these flags, C++ standards, comments and white space. `shape` is the syntax tree without them.
+    `pairs` are those of all flags in lists, calls in a row and split literals, one count per flag; `orphans` are
+    options without a value and values without an option; `words` says how many words are options, and how many are
+    values of their own. `rest` is the text without these flags, C++ standards, comments and white space. `shape` is the
+    syntax tree without them.
     """
 
     text: str
@@ -41,7 +43,7 @@ class Program:
     comments: list[tuple[int, bool, str]] = field(default_factory=list)
     """(line, whether it stands on a line of its own, text)"""
     touchable: set[int] = field(default_factory=set)
-    """The lines, from 0, of lists and appends with flags and of C++ standards."""
+    """The lines, from 0, of what holds flags and of C++ standards."""
 
     @property
     def lines(self) -> list[str]:
@@ -59,18 +61,44 @@ def read_program(source: bytes) -> Program:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         tree = ast.parse(bare)
-    flags: list[ast.AST] = []
-    for words, container in _rows(tree):
-        if _read(words, program, flags):
-            program.touchable.update(_lines_of(*container))
-    standards = [node for node in ast.walk(tree) if _is_standard(node)]
-    for node in standards:
+    found = _Found()
+    for row in _rows(tree):
+        places = _read([_text(word) if isinstance(word, ast.AST) else word for word in row.words], program)
+        found.add(row, places)
+        if places:
+            program.touchable.update(_lines_of(*row.nodes))
+    found.standards = [node for node in ast.walk(tree) if _is_standard(node)]
+    for node in found.standards:
         program.touchable.update(_lines_of(node))
-    passes = [node for node in ast.walk(tree) if isinstance(node, ast.Pass)]
-    program.rest = _rest(bare, [*_whole_appends(tree, flags), *standards, *passes])
-    _Without(flags, standards).visit(tree)
+    program.rest = _rest(bare, tree, found)
+    _Without(found).visit(tree)
     program.shape = ast.dump(tree)
     return program
+
+
+@dataclass(slots=True, kw_only=True)
+class _Row:
+    """Neighbouring words, as expressions or as texts of one literal, with the nodes that hold them."""
+
+    words: Sequence[ast.AST | str]
+    nodes: Sequence[ast.AST]
+    is_split: bool = False
+
+
+@dataclass(slots=True)
+class _Found:
+    """What is left out of a program: expressions that are flags, what is split (with its other words), standards."""
+
+    flags: list[ast.AST] = field(default_factory=list)
+    splits: dict[ast.AST, list[str]] = field(default_factory=dict)
+    standards: list[ast.AST] = field(default_factory=list)
+
+    def add(self, row: _Row, places: Sequence[int]) -> None:
+        """Add the words of a row, those at `places` as flags."""
+        others = [word for at, word in enumerate(row.words) if at not in places and isinstance(word, str)]
+        self.flags += [word for at in places if isinstance(word := row.words[at], ast.AST)]
+        if row.is_split:
+            self.splits[row.nodes[0]] = others
 
 
 def _comments(text: str) -> Iterator[tuple[int, bool, str]]:
@@ -91,40 +119,55 @@ def _without_comments(text: str, comments: Sequence[tuple[int, bool, str]]) -> s
     return "\n".join(lines)
 
 
-def _rows(tree: ast.Module) -> Iterator[tuple[list[ast.expr], list[ast.AST]]]:
-    """Yield neighbouring words, with the nodes that hold them: of each list or tuple, and of consecutive appends."""
+def _rows(tree: ast.Module) -> Iterator[_Row]:
+    """Yield each list or tuple, each run of statements that put one word each somewhere, and what is split."""
+    parents = {child: node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
     for node in ast.walk(tree):
         if isinstance(node, ast.List | ast.Tuple):
-            yield node.elts, [node]
+            outer = parents[node]
+            yield _Row(words=node.elts, nodes=[node, outer] if isinstance(outer, ast.List | ast.Tuple) else [node])
+        elif isinstance(node, ast.Call) and (words := _split(node)) is not None:
+            yield _Row(words=words, nodes=[node], is_split=True)
         for name in ("body", "orelse", "finalbody"):
             statements = getattr(node, name, None)
             if isinstance(statements, list):
-                yield from _appends(statements)
+                yield from _runs(statements)
 
 
-def _appends(statements: Sequence[ast.stmt]) -> Iterator[tuple[list[ast.expr], list[ast.AST]]]:
-    receiver, words, nodes = "", list[ast.expr](), list[ast.AST]()
-    for statement in statements:
-        appended = _appended(statement)
-        name = "" if appended is None else ast.dump(appended[0])
-        if name != receiver and words:
-            yield words, nodes
-            words, nodes = [], []
-        receiver = name
-        if appended is not None:
-            words.append(appended[1])
-            nodes.append(statement)
-    if words:
-        yield words, nodes
+def _split(call: ast.Call) -> list[str] | None:
+    """Return the words that a call splits from a literal, None for another call."""
+    match call:
+        case ast.Call(func=ast.Attribute(value=ast.Constant(value=str(text)), attr="split"), args=[]):
+            return text.split()
+        case ast.Call(
+            func=ast.Attribute(value=ast.Constant(value=str(text)), attr="split"), args=[ast.Constant(value=" ")]
+        ):
+            return text.split(" ")
+        case ast.Call(
+            func=ast.Attribute(value=ast.Name(id="shlex"), attr="split"), args=[ast.Constant(value=str(text))]
+        ):
+            return text.split()
+    return None
 
 
-def _appended(statement: ast.AST) -> tuple[ast.expr, ast.expr] | None:
+def _runs(statements: Sequence[ast.stmt]) -> Iterator[_Row]:
+    """Yield each run of calls of one method of one thing; what is put in front comes in the other order."""
+    for key, run in groupby(statements, key=lambda statement: _put(statement)[0]):
+        nodes = list(run) if key else []
+        words = [_put(statement)[1] for statement in nodes]
+        yield _Row(words=words[::-1] if key.startswith(("insert", "appendleft")) else words, nodes=nodes)
+
+
+def _put(statement: ast.AST) -> tuple[str, ast.AST]:
+    """Return which method of which thing a statement calls, and the last argument; "" for any other statement."""
     match statement:
         case ast.Expr(
-            value=ast.Call(func=ast.Attribute(value=receiver, attr="append"), args=[ast.expr() as word], keywords=[])
+            value=ast.Call(
+                func=ast.Attribute(value=receiver, attr=method), args=[*others, ast.expr() as word], keywords=[]
+            )
         ):
-            return receiver, word
-    return None
+            return f"{method} {' '.join(map(ast.dump, (receiver, *others)))}", word
+    return "", statement
 
 
 def _text(node: ast.AST) -> str | None:
@@ -133,14 +176,16 @@ def _text(node: ast.AST) -> str | None:
             return text
         case ast.JoinedStr(values=parts) if all(isinstance(part, ast.Constant) for part in parts):
             return "".join(str(part.value) for part in parts if isinstance(part, ast.Constant))
+        case ast.BinOp(left=left, op=ast.Add(), right=right):
+            texts = (_text(left), _text(right))
+            return None if None in texts else "".join(map(str, texts))
     return None
 
 
-def _read(words: Sequence[ast.expr], program: Program, flags: list[ast.AST]) -> bool:
-    """Count what stands in a row; return whether there are flags in it."""
-    texts = [_text(word) for word in words]
-    found, after_option, before = False, False, ""
-    for word, text in zip(words, texts, strict=True):
+def _read(texts: Sequence[str | None], program: Program) -> list[int]:
+    """Count what stands in a row; return the places of the words that are flags."""
+    places, after_option, before = list[int](), False, ""
+    for place, text in enumerate(texts):
         option, equals, value = (text or "").partition("=")
         is_value = text is not None and _VALUE.fullmatch(text) is not None and not text.startswith("-")
         if after_option and not is_value:
@@ -158,11 +203,10 @@ def _read(words: Sequence[ast.expr], program: Program, flags: list[ast.AST]) -> 
                 program.orphans[text] += 1
         after_option = text in _OPTIONS
         if after_option or is_value or option in _OPTIONS:
-            flags.append(word)
-            found = True
+            places.append(place)
     if after_option:
         program.orphans[before] += 1
-    return found
+    return places
 
 
 def _pairs(option: str, value: str) -> set[Pair]:
@@ -185,16 +229,15 @@ def _pairs_of_arch(code: str) -> Iterator[Pair]:
 
 
 def _is_standard(node: ast.AST) -> bool:
-    text = _text(node)
+    text = None if isinstance(node, ast.BinOp) else _text(node)
     return text is not None and _STANDARD.fullmatch(text) is not None
 
 
-def _whole_appends(tree: ast.Module, flags: Sequence[ast.AST]) -> Iterator[ast.AST]:
-    """Yield the flags, each with the append that it stands in."""
-    of_flags = {id(flag) for flag in flags}
+def _left_out(tree: ast.Module, found: _Found) -> Iterator[ast.AST]:
+    """Yield what counts as no text: flags, the statements that put them somewhere, what is split, and `pass`."""
+    flags = set(map(id, found.flags))
     for node in ast.walk(tree):
-        appended = _appended(node)
-        if id(node) in of_flags or (appended and id(appended[1]) in of_flags):
+        if id(node) in flags or isinstance(node, ast.Pass) or id(_put(node)[1]) in flags or node in found.splits:
             yield node
 
 
@@ -203,18 +246,22 @@ def _lines_of(*nodes: ast.AST) -> Iterator[int]:
         yield from range(getattr(node, "lineno", 1) - 1, getattr(node, "end_lineno", 1))
 
 
-def _rest(bare: str, nodes: Sequence[ast.AST]) -> str:
-    """Return the text without `nodes` and what separates them."""
+def _rest(bare: str, tree: ast.Module, found: _Found) -> str:
+    """Return the text without what is left out, what separates it, and lists that hold nothing; then other words."""
     starts = [0]
     data = bare.encode()
     for line in data.split(b"\n"):
         starts.append(starts[-1] + len(line) + 1)
+    nodes = [*_left_out(tree, found), *found.standards]
     spans = [(_offset(starts, node, ""), _offset(starts, node, "end_")) for node in nodes]
     kept, end = [], 0
     for start, stop in sorted(spans):
         kept.append(data[end : max(start, end)])
         end = max(stop, end)
-    return re.sub(r"[\s,;()\\]+", "", b"".join((*kept, data[end:])).decode())
+    text = re.sub(r"[\s,;()\\]+", "", b"".join((*kept, data[end:])).decode())
+    while "[]" in text:
+        text = text.replace("[]", "")
+    return " ".join((text, *(word for words in found.splits.values() for word in words)))
 
 
 def _offset(starts: Sequence[int], node: ast.AST, end: str) -> int:
@@ -223,18 +270,24 @@ def _offset(starts: Sequence[int], node: ast.AST, end: str) -> int:
 
 
 class _Without(ast.NodeTransformer):
-    """Takes flags, appends of flags and `pass` out of a tree, and the year out of a C++ standard."""
+    """Takes flags, their statements, lists that hold nothing and `pass` out of a tree, and the year out of a standard.
 
-    def __init__(self, flags: Sequence[ast.AST], standards: Sequence[ast.AST]) -> None:
-        self._flags = {id(flag) for flag in flags}
-        self._standards = {id(node) for node in standards}
+    What is split becomes its other words.
+    """
+
+    def __init__(self, found: _Found) -> None:
+        self._flags = set(map(id, found.flags))
+        self._standards = set(map(id, found.standards))
+        self._splits = found.splits
 
     def visit(self, node: ast.AST) -> ast.AST | None:
-        appended = _appended(node)
-        if isinstance(node, ast.Pass) or (appended and id(appended[1]) in self._flags):
-            return None
-        if id(node) in self._flags:
+        if isinstance(node, ast.Pass) or id(_put(node)[1]) in self._flags or id(node) in self._flags:
             return None
         if id(node) in self._standards:
             return ast.Constant("-std")
-        return self.generic_visit(node)
+        if node in self._splits:
+            return ast.Constant(" ".join(self._splits[node]))
+        visited = self.generic_visit(node)
+        if isinstance(visited, ast.List | ast.Tuple):
+            visited.elts = [each for each in visited.elts if not isinstance(each, ast.List | ast.Tuple) or each.elts]
+        return visited

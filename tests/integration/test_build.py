@@ -10,17 +10,11 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from commandline import FIXTURES, Answer, CommandLine, dumped, make_sdist, only_index
+from commandline import FIXTURES, Answer, CommandLine, dumped, library, make_sdist, only_index
 
 pytestmark = pytest.mark.integration
 
 MINI = FIXTURES / "mini"
-
-
-def library(wheel: Path, into: Path) -> Path:
-    with zipfile.ZipFile(wheel) as archive:
-        (name,) = (name for name in archive.namelist() if name.endswith(".so"))
-        return Path(archive.extract(name, into))
 
 
 def test_two_archs_and_ptx_are_compiled_read_back_and_filed(archpatch: CommandLine, cuobjdump: Path) -> None:

@@ -43,3 +43,13 @@ def test_its_data_files_are_found(tmp_path: Path) -> None:
     code = "from archpatch.arch.gpu import find_gpu; from archpatch.recipes.recipe import find_recipe as f;"
     code += "assert find_gpu('h200') and f('mamba-ssm').git is not None"
     subprocess.run([sys.executable, "-I", "-c", code], cwd=tmp_path, check=True)
+
+
+def test_its_shapes_are_found(tmp_path: Path) -> None:
+    shapes = sorted(
+        path.stem for path in (PROJECT / "archpatch/rewrite/shapes").glob("*.py") if path.stem != "__init__"
+    )
+    code = "from archpatch.rewrite.shapes import find_shapes; print(*(rows.__module__ for rows in find_shapes()))"
+    command = [sys.executable, "-I", "-c", code]
+    answer = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert answer.stdout.split() == [f"archpatch.rewrite.shapes.{name}" for name in shapes]

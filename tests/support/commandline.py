@@ -10,6 +10,7 @@ import re
 import subprocess
 import sys
 import tarfile
+import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -115,17 +116,25 @@ def dumped(cuobjdump: Path, library: Path) -> set[str]:
     return cubins | {f"compute_{arch}" for arch in re.findall(r"\.sm_(\w+)\.ptx", listings["ptx"])}
 
 
-def make_sdist(project: Path, into: Path, *, sources: bool = True) -> None:
-    """Write an sdist of the miniature project; without its `sources`, as some releases are."""
-    names = ["setup.py", "pyproject.toml", "archpatch_mini/__init__.py", *(["csrc"] if sources else [])]
-    info = b"Metadata-Version: 2.1\nName: archpatch_mini\nVersion: 0.1.0\n"
-    member = tarfile.TarInfo("archpatch_mini-0.1.0/PKG-INFO")
-    member.size = len(info)
-    into.mkdir()
-    with tarfile.open(into / "archpatch_mini-0.1.0.tar.gz", "w:gz") as archive:
-        for name in names:
-            archive.add(project / name, f"archpatch_mini-0.1.0/{name}")
-        archive.addfile(member, io.BytesIO(info))
+def library(wheel: Path, into: Path) -> Path:
+    """Unpack the one library of a wheel into a folder."""
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = (name for name in archive.namelist() if name.endswith(".so"))
+        return Path(archive.extract(name, into))
+
+
+def make_sdist(project: Path, into: Path, *, name: str = "archpatch_mini", sources: bool = True) -> None:
+    """Write an sdist of the miniature project under a `name`; without its `sources`, as some releases are."""
+    files = [path for path in sorted(project.rglob("*")) if path.is_file() and (sources or path.parent.name != "csrc")]
+    contents = {str(path.relative_to(project)): path.read_bytes() for path in files}
+    contents["pyproject.toml"] = contents["pyproject.toml"].replace(b'"archpatch_mini"', f'"{name}"'.encode())
+    contents["PKG-INFO"] = f"Metadata-Version: 2.1\nName: {name}\nVersion: 0.1.0\n".encode()
+    into.mkdir(exist_ok=True)
+    with tarfile.open(into / f"{name}-0.1.0.tar.gz", "w:gz") as archive:
+        for path, content in contents.items():
+            member = tarfile.TarInfo(f"{name}-0.1.0/{path}")
+            member.size = len(content)
+            archive.addfile(member, io.BytesIO(content))
 
 
 def only_index(folder: Path) -> dict[str, str]:

@@ -46,6 +46,15 @@ def cuobjdump(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
+def cmake(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder that holds CMake of PyPI (30 MB), whatever the machine has."""
+    folder = tmp_path_factory.mktemp("cmake")
+    install = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", str(folder)]
+    subprocess.run([*install, "cmake"], check=True)
+    return folder / "cmake" / "data" / "bin"
+
+
+@pytest.fixture(scope="session")
 def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Entry, ...]:
     """Real wheels of 4 MB: the first two have the same name and other bytes, the third holds something else."""
     project = Path(shutil.copytree(FIXTURES / "mini", tmp_path_factory.mktemp("project") / "mini"))

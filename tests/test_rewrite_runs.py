@@ -1,8 +1,9 @@
-"""Guarded files, run: what nvcc gets is what the rules select from what it gets of the file as it came."""
+"""Rewritten files, run: what nvcc gets is what the rules select from what it gets of the file as it came."""
 
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator
 
@@ -25,7 +26,17 @@ from archpatch.rewrite.outcome import Refused
 from archpatch.rewrite.source import rewrite_source
 
 CASES = Path(__file__).parents[1] / "fixtures" / "setup_py"
-PROJECTS = [case for case in sorted(CASES.glob("guarded/*.py")) if "setup(" in case.read_text()]
+PROJECTS = [
+    case
+    for case in sorted((*CASES.glob("guarded/*.py"), *CASES.glob("rewritten/*/before.py")))
+    if "setup(" in case.read_text() and case.stem != "extension_per_arch"
+]
+#: A condition on torch's CUDA holds for the first of these, and not for the second.
+WORLDS = [
+    (case, cuda)
+    for case in PROJECTS
+    for cuda in (("13.0", "11.5") if "version.cuda" in case.read_text() else ("13.0",))
+]
 
 REQUESTS: list[tuple[Request, Policy]] = [
     (ArchRequest.parse("8.0"), Policy()),
@@ -95,6 +106,7 @@ def run(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[bytes], Seen]]:
     extension = ModuleType("torch.utils.cpp_extension")
     extension.BuildExtension = BuildExtension  # type: ignore[attr-defined]
     extension.CUDAExtension = extension.CppExtension = setuptools.Extension  # type: ignore[attr-defined]
+    extension.CUDA_HOME = "/usr/local/cuda"  # type: ignore[attr-defined]
     torch, utils = ModuleType("torch"), ModuleType("torch.utils")
     torch.utils, utils.cpp_extension = utils, extension  # type: ignore[attr-defined]
     torch.version = SimpleNamespace(cuda="13.0")  # type: ignore[attr-defined]
@@ -130,56 +142,68 @@ def run(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[bytes], Seen]]:
     return execute
 
 
-def wanted(before: dict[str, list[str]], request: Request, policy: Policy) -> dict[str, set[DeviceCode]] | None:
-    """Return what the rules select per extension, None where one loses all."""
-    result = {}
+def wanted(before: dict[str, list[str]], request: Request, policy: Policy) -> dict[str, set[DeviceCode] | None]:
+    """Return what the rules select per extension, None for one that loses all."""
+    result: dict[str, set[DeviceCode] | None] = {}
     for name, words in before.items():
         pairs = parse_flags(words).pairs
         asked = request.device_code if isinstance(request, ArchRequest) else map(DeviceCode, request.archs)
         try:
             result[name] = set(select(pairs, request, policy).device_code) if pairs else set(asked)
         except NoMatchingArch:
-            return None
+            result[name] = None
     return result
 
 
+def name(case: Path) -> str:
+    return case.parent.name if case.stem == "before" else case.stem
+
+
 @pytest.mark.parametrize(("request_", "policy"), REQUESTS, ids=lambda value: str(value)[:20])
-@pytest.mark.parametrize("case", [case for case in PROJECTS if case.stem != "extension_per_arch"], ids=lambda c: c.stem)
+@pytest.mark.parametrize("world", WORLDS, ids=lambda world: f"{name(world[0])}-{world[1]}")
 def test_nvcc_gets_what_the_rules_select(
-    case: Path, request_: Request, policy: Policy, run: Callable[[bytes], Seen], monkeypatch: pytest.MonkeyPatch
+    world: tuple[Path, str],
+    request_: Request,
+    policy: Policy,
+    run: Callable[[bytes], Seen],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    source = case.read_bytes()
+    source = world[0].read_bytes()
     monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", torch_list(request_) or "7.0")
+    monkeypatch.setattr(sys.modules["torch"].version, "cuda", world[1])
     outcome = rewrite_source(source, request_, policy=policy)
-    before = unpatched(case, run)
+    before = unpatched(world, run)
     expected = wanted(before, request_, policy)
+    lost = {name for name, codes in expected.items() if codes is None}
     if isinstance(outcome, Refused):
         assert outcome.no_match is not None
-        assert expected is None
+        assert lost
         return
-    if expected is None:
+    if lost and outcome.guarded:
         with pytest.raises(SystemExit, match=r"^archpatch: extension \S+: no matching arch for ") as caught:
             run(outcome.source)
         assert type(caught.value).__name__ == "ArchpatchNoMatchingArch"
         return
     after = run(outcome.source)
 
-    assert {name: codes(*flags) for name, flags in after.items()} == expected
+    # What loses all by a condition that is false has no pairs of its own any more, which a build looks for.
+    assert not any(parse_flags(after[name][0]).pairs for name in lost)
+    assert {name: None if name in lost else codes(*flags) for name, flags in after.items()} == expected
     assert {name: others(flags[0]) for name, flags in after.items()} == {
         name: others(words) for name, words in before.items()
     }
 
 
 #: What nvcc is told of each case as it came: that does not depend on the request.
-BEFORE: dict[Path, dict[str, list[str]]] = {}
+BEFORE: dict[tuple[Path, str], dict[str, list[str]]] = {}
 
 
-def unpatched(case: Path, run: Callable[[bytes], Seen]) -> dict[str, list[str]]:
+def unpatched(world: tuple[Path, str], run: Callable[[bytes], Seen]) -> dict[str, list[str]]:
     """Return what nvcc is told per extension of a file as it came, without what torch adds."""
-    if case not in BEFORE:
-        seen = run(case.read_bytes().replace(b"os.environ.pop", b"os.environ.get"))
-        BEFORE[case] = {name: words for name, (words, _) in seen.items()}
-    return BEFORE[case]
+    if world not in BEFORE:
+        seen = run(world[0].read_bytes().replace(b"os.environ.pop", b"os.environ.get"))
+        BEFORE[world] = {name: words for name, (words, _) in seen.items()}
+    return BEFORE[world]
 
 
 def codes(words: list[str], added: list[str]) -> set[DeviceCode]:
@@ -190,7 +214,7 @@ def codes(words: list[str], added: list[str]) -> set[DeviceCode]:
 
 
 def others(words: list[str]) -> list[str]:
-    return [word for word in words if "arch" not in word and "gencode" not in word and not word.startswith("sm_")]
+    return [word for word in words if not re.search("arch|gencode|generate-code|^sm_", word)]
 
 
 @pytest.mark.parametrize(

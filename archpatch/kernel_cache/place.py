@@ -1,0 +1,102 @@
+"""Put entries that lie ready beside a root into it, each by a rename, so that no reader ever sees a part of one."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from archpatch.kernel_cache.soundness import GROUP, Checked, check, group_members
+from archpatch.kernel_cache.tree import Entry, read_quietly
+
+__all__ = ["bare_group", "is_timings", "merge_timings", "place", "point_groups"]
+
+_TAKEN = (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR)
+
+
+def bare_group(content: bytes) -> bytes:
+    """Return a group of Triton's without places: what an archive holds, the same wherever the kernel was compiled."""
+    return _group(content, "")
+
+
+def point_groups(checked: Checked, folder: Path) -> None:
+    """Rewrite the groups of a staged entry for the compiler's folder `folder`, where the entry will lie.
+
+    Triton looks for each file at the path that the group names, and compiles again, in silence, where one is missing.
+    """
+    for file in checked.sound:
+        path = checked.entry.path(file)
+        if path.name.startswith(GROUP):
+            path.write_bytes(_group(path.read_bytes(), f"{(folder / file.name).parent}/"))
+
+
+def place(checked: Checked, folder: Path, existing: Entry | None) -> bool:
+    """Move a staged entry into the compiler's folder, and tell whether it is all there now.
+
+    The staged files are used up. Where the entry exists and its files are named by their content, what is missing or
+    torn there is added; any other stays as it is, for something may be running from it.
+    """
+    for name, _ in checked.faults:
+        (checked.entry.folder / name).unlink()
+    below = checked.entry.name.partition("/")[2]
+    staged, target = checked.entry.folder / below, folder / below
+    target.parent.mkdir(parents=True, exist_ok=True)
+    if staged.is_dir():
+        try:
+            staged.rename(target)
+        except OSError as error:
+            if error.errno not in _TAKEN:
+                raise
+        else:
+            return True
+        if not checked.entry.compiler.addressed:
+            return False
+    _fill(checked, folder, existing)
+    return True
+
+
+def merge_timings(mine: bytes, theirs: bytes) -> bytes:
+    """Return Inductor's table of measured times with the entries of both; where both have one, `mine` stays."""
+    merged = _merged(json.loads(mine), json.loads(theirs))
+    return json.dumps(merged, indent=4).encode("ascii")
+
+
+def is_timings(entry: Entry, name: str) -> bool:
+    """Tell whether a file is Inductor's table of measured times: one file per GPU, to which every job adds."""
+    return entry.compiler.name == "inductor" and name.startswith("cache/")
+
+
+def _fill(checked: Checked, folder: Path, existing: Entry | None) -> None:
+    """Add the files that the existing entry lacks or has torn; a group comes after what it names."""
+    whole = {} if existing is None else {file.name: file for file in check(existing).sound}
+    for file in sorted(checked.sound, key=lambda file: (Path(file.name).name.startswith(GROUP), file.name)):
+        source, target = checked.entry.path(file), folder / file.name
+        if file.name not in whole:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            source.replace(target)
+        elif is_timings(checked.entry, file.name):
+            with contextlib.suppress(OSError, ValueError):  # the table that is there is as good
+                _add_timings(source, target)
+
+
+def _add_timings(source: Path, target: Path) -> None:
+    before, theirs = read_quietly(target), source.read_bytes()
+    merged = merge_timings(before, theirs)
+    if json.loads(merged) != json.loads(before):
+        source.write_bytes(merged)
+        source.replace(target)
+
+
+def _merged(mine: Any, theirs: Any) -> Any:  # noqa: ANN401 - what JSON holds
+    if not isinstance(mine, Mapping) or not isinstance(theirs, Mapping):
+        return mine
+    both = {name: _merged(mine[name], theirs[name]) for name in mine.keys() & theirs.keys()}
+    return {**theirs, **mine, **both}
+
+
+def _group(content: bytes, prefix: str) -> bytes:
+    members = group_members(content)
+    return json.dumps({"child_paths": {name: f"{prefix}{name}" for name in members}}).encode("utf-8")

@@ -1,0 +1,184 @@
+"""Bring a lane's kernels back below a root, wherever and by whomever they were compiled."""
+
+from __future__ import annotations
+
+import fcntl
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePosixPath
+
+from archpatch.errors import CacheRefused
+from archpatch.kernel_cache.archive import opened
+from archpatch.kernel_cache.lane import Lane
+from archpatch.kernel_cache.manifest import Manifest
+from archpatch.kernel_cache.ninja import LOG, make_current, read_build
+from archpatch.kernel_cache.place import place, point_groups
+from archpatch.kernel_cache.snapshot import HIDDEN, Snapshot
+from archpatch.kernel_cache.soundness import Checked, check
+from archpatch.kernel_cache.store import Store
+from archpatch.kernel_cache.tree import Entry, Tree
+from archpatch.storage.atomic import disk_errors
+from archpatch.storage.key import Key
+
+__all__ = ["Restored", "clear_staging", "restore"]
+
+#: Seconds after which a lock that nobody holds, or a staging folder, is taken for one that a killed process left.
+_ORPHANED = 3600
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Restored:
+    """What a restore did: `key` is that of the archive (None: none fitted), `exact` whether it is the one asked for.
+
+    `entries` and `size` (bytes) count what the archive brought; `left_out` are names of what it held and did not bring,
+    each with the reason; `refused` says of each archive that was refused why; `locks` counts orphans removed.
+    """
+
+    key: str | None = None
+    exact: bool = False
+    archive: Path | None = None
+    entries: int = 0
+    size: int = 0
+    left_out: tuple[tuple[str, str], ...] = ()
+    refused: tuple[str, ...] = ()
+    locks: int = 0
+
+
+def restore(store: Store, root: Path, *, lane: Lane, key: Key, limit: int) -> Restored:
+    """Restore the archive for `key`, else the newest of the lane, below `root`, and note there what it holds now.
+
+    What lies there already stays. An archive that is refused is passed over for the next. `limit` is in bytes, as in
+    `save`. Raises `DiskFull`, and `UsageError` where the root may not be written.
+    """
+    root = root.absolute()
+    with disk_errors(root):
+        (root / HIDDEN).mkdir(parents=True, exist_ok=True)
+        tree = Tree.of(root, lane)
+        locks = _clear_leftovers(root, tree)
+        restored, manifest = _first(store, tree, lane=lane, key=key, root=root, limit=limit)
+        Snapshot.take(Tree.of(root, lane), manifest, exact=restored.exact).write(root, lane)
+    return replace(restored, locks=locks)
+
+
+def _clear_leftovers(root: Path, tree: Tree) -> int:
+    """Remove what killed processes left: locks that nobody holds, staging folders; return how many locks.
+
+    Older versions of torch wait for ever while a file named `lock` is there, whoever made it.
+    """
+    clear_staging(root)
+    return sum(_unlock(path) for _, folder in tree.folders for path in _locks(folder) if _is_old(path))
+
+
+def clear_staging(root: Path) -> None:
+    """Remove the staging folders that killed processes left in a root."""
+    for staging in (root / HIDDEN).glob(".*.staging"):
+        if _is_old(staging):
+            shutil.rmtree(staging, ignore_errors=True)
+
+
+def _is_old(path: Path) -> bool:
+    try:
+        return path.lstat().st_mtime < time.time() - _ORPHANED
+    except OSError:
+        return False
+
+
+def _locks(folder: Path) -> Iterator[Path]:
+    for path in folder.rglob("*lock"):
+        if (path.name == "lock" or path.suffix == ".lock") and path.is_file() and not path.is_symlink():
+            yield path
+
+
+def _unlock(path: Path) -> bool:
+    """Remove a lock file unless a process holds it, which the kernel knows of locks that it frees itself."""
+    try:
+        with path.open("rb+") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            path.unlink()
+    except OSError:
+        return False
+    return True
+
+
+def _first(
+    store: Store, tree: Tree, *, lane: Lane, key: Key, root: Path, limit: int
+) -> tuple[Restored, Manifest | None]:
+    """Restore the first archive that is not refused."""
+    refused: list[str] = []
+    for archive in store.candidates(key):
+        try:
+            with opened(archive, lane, beside=root / HIDDEN, limit=limit) as (manifest, folder):
+                placed = _Placing(tree=tree, manifest=manifest, content=Tree.below(folder)).run()
+        except CacheRefused as error:
+            refused.append(error.message)
+            continue
+        exact = manifest.key == str(key)
+        return replace(placed, archive=archive, exact=exact, refused=tuple(refused)), manifest
+    return Restored(refused=tuple(refused)), None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Placing:
+    """An archive's content on its way into a root's tree."""
+
+    tree: Tree
+    manifest: Manifest
+    content: Tree
+
+    def run(self) -> Restored:
+        """Place every entry; those that ninja built come last, for they may be built from others."""
+        existing = {entry.name: entry for entry in self.tree.entries()}
+        entries = sorted(self.content.entries(), key=lambda entry: (bool(_builds(entry)), entry.name))
+        left_out: list[tuple[str, str]] = []
+        count = size = 0
+        for entry in entries:
+            checked = self._sound(entry)
+            left_out += [(f"{entry.compiler.name}/{name}", why) for name, why in checked.faults]
+            target = self.tree.folder(entry.compiler)
+            point_groups(checked, target)
+            if not checked.sound:
+                continue
+            if place(checked, target, existing.get(entry.name)):
+                count, size = count + 1, size + sum(file.size for file in checked.sound)
+                for build in _builds(entry):
+                    if (target / build / LOG).is_file():
+                        make_current(target / build, time.time_ns())
+            else:
+                left_out.append((entry.name, "it is there already"))
+        return Restored(key=self.manifest.key, entries=count, size=size, left_out=tuple(left_out))
+
+    def _sound(self, entry: Entry) -> Checked:
+        """Return what of an entry is whole, without the folders that ninja would take for what they are not."""
+        checked = check(entry)
+        faults = dict(checked.faults)
+        for build in _builds(entry):
+            fault = self._build_fault(entry, build)
+            if fault is not None:
+                inside = (file.name for file in entry.files if PurePosixPath(file.name).is_relative_to(build))
+                faults |= dict.fromkeys(inside, fault)
+        sound = tuple(file for file in checked.sound if file.name not in faults)
+        return Checked(entry=entry, sound=sound, faults=tuple(sorted(faults.items())))
+
+    def _build_fault(self, entry: Entry, build: str) -> str | None:
+        """Say why ninja's folder `build` may not be restored, or None."""
+        target = self.tree.folder(entry.compiler) / build
+        place_then, digest = self.manifest.builds.get(f"{entry.compiler.name}/{build}", ("", ""))
+        if place_then != str(target):
+            return f"ninja's commands name the folder that it was built in, {place_then}"
+        read = read_build(entry.folder / build)
+        if read is None or read.digest(_relocated(target, entry.folder / build), target) != digest:
+            return "what it was built from has changed"
+        return None
+
+
+def _relocated(target: Path, staged: Path) -> Callable[[Path], Path]:
+    """Return where a path is to be read while the folder `target` still lies at `staged`."""
+    return lambda path: staged / path.relative_to(target) if path.is_relative_to(target) else path
+
+
+def _builds(entry: Entry) -> list[str]:
+    """Return the folders of an entry that ninja built, below the compiler's folder."""
+    names = (PurePosixPath(file.name) for file in entry.files)
+    return [str(name.parent) for name in names if name.name == LOG]

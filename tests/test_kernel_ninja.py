@@ -1,0 +1,150 @@
+"""Folders of ninja's, their logs written by hand: what may be restored, and what is touched."""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+from kernels import LANE, LIMIT, elf, folder, key, write
+
+from archpatch.kernel_cache.ninja import build_seconds, make_current, read_build
+from archpatch.kernel_cache.restore import Restored
+from archpatch.kernel_cache.restore import restore as restore_
+from archpatch.kernel_cache.save import Saved
+from archpatch.kernel_cache.save import save as save_
+from archpatch.kernel_cache.store import Store
+
+BUILT, BEFORE = 15 * 10**17, 10**18
+
+
+def deps(records: dict[str, Sequence[str]], version: int = 4) -> bytes:
+    """Return ninja's log of dependencies."""
+    paths = list(dict.fromkeys(path for output, inputs in records.items() for path in (output, *inputs)))
+    data = b"# ninjadeps\n" + struct.pack("<I", version)
+    for number, path in enumerate(paths):
+        name = path.encode().ljust((len(path) + 3) // 4 * 4, b"\0")
+        data += struct.pack("<I", len(name) + 4) + name + struct.pack("<I", ~number & 0xFFFFFFFF)
+    for output, inputs in records.items():
+        words = [paths.index(path) for path in inputs]
+        data += struct.pack("<I", 0x80000000 | 4 * (3 + len(words)))
+        data += struct.pack(f"<IQ{len(words)}I", paths.index(output), BUILT, *words)
+    return data
+
+
+@pytest.fixture
+def header(tmp_path: Path) -> Path:
+    path = write(tmp_path / "include" / "header.h", b"#define X 1")
+    os.utime(path, ns=(BEFORE, BEFORE))
+    return path
+
+
+@pytest.fixture
+def built(tmp_path: Path, header: Path) -> Path:
+    """A folder with one extension, as torch has ninja build it."""
+    place = folder(tmp_path / "root", "extensions") / "mine"
+    for name, content in {"main.cpp": b"source", "build.ninja": b"", "main.o": elf(), "mine.so": elf()}.items():
+        os.utime(write(place / name, content), ns=(BEFORE, BEFORE))
+    lines = ["# ninja log v7", f"0\t1500\t{BUILT}\tmain.o\tabc", f"1500\t2000\t{BUILT}\tmine.so\tdef", ""]
+    write(place / ".ninja_log", "\n".join(lines))
+    write(place / ".ninja_deps", deps({"main.o": [str(place / "main.cpp"), str(header)]}))
+    return place
+
+
+def save(tmp_path: Path) -> Saved:
+    return save_(Store(tmp_path / "store"), tmp_path / "root", lane=LANE, key=key(), limit=LIMIT)
+
+
+def restore(tmp_path: Path, root: str = "root") -> Restored:
+    return restore_(Store(tmp_path / "store"), tmp_path / root, lane=LANE, key=key(), limit=LIMIT)
+
+
+def test_it_comes_back_current(tmp_path: Path, built: Path, header: Path) -> None:
+    assert save(tmp_path).plan.left_out == ()
+    built.rename(tmp_path / "gone")
+    header.touch()  # a new checkout, of the same content
+    assert restore(tmp_path).left_out == ()
+    found = read_build(built)
+    assert found is not None
+    stamps = {(built / name).stat().st_mtime_ns for name in ("main.o", "mine.so")} | set(found.times.values())
+    assert len(stamps) == 1
+    assert stamps.pop() > header.stat().st_mtime_ns > (built / "main.cpp").stat().st_mtime_ns
+    recorded = (built / ".ninja_deps").read_bytes()
+    assert recorded == deps({"main.o": [str(built / "main.cpp"), str(header)]}).replace(
+        struct.pack("<Q", BUILT), struct.pack("<Q", next(iter(found.times.values())))
+    )
+
+
+def _change(header: Path) -> None:
+    header.write_bytes(b"#define X 2")
+
+
+@pytest.mark.parametrize("change", [_change, Path.unlink])
+def test_it_is_left_out_when_what_it_was_built_from_changes(
+    change: Callable[[Path], None], tmp_path: Path, built: Path, header: Path
+) -> None:
+    save(tmp_path)
+    built.rename(tmp_path / "gone")
+    change(header)
+    assert {why for _, why in restore(tmp_path).left_out} == {"what it was built from has changed"}
+    assert not built.exists()
+
+
+def test_it_is_left_out_at_another_place(tmp_path: Path, built: Path) -> None:
+    save(tmp_path)
+    (left_out,) = {why for _, why in restore(tmp_path, "other").left_out}
+    assert left_out == f"ninja's commands name the folder that it was built in, {built}"
+
+
+def test_what_is_there_stays(tmp_path: Path, built: Path) -> None:
+    save(tmp_path)
+    before = (built / ".ninja_log").read_bytes()
+    assert restore(tmp_path).left_out == (("extensions/mine", "it is there already"),)
+    assert (built / ".ninja_log").read_bytes() == before
+
+
+NOT_CURRENT: dict[str, Callable[[Path, Path], object]] = {
+    "a source was changed after the build": lambda _, header: header.touch(),
+    "a source is gone": lambda _, header: header.unlink(),
+    "an object without dependencies": lambda place, _: write(place / ".ninja_deps", deps({"other.o": []})),
+    "no log of dependencies": lambda place, _: (place / ".ninja_deps").unlink(),
+    "a log of another version": lambda place, _: write(place / ".ninja_deps", deps({"main.o": []}, version=9)),
+    "a log that is torn": lambda place, _: os.truncate(place / ".ninja_deps", 17),
+    "no object": lambda place, _: write(place / ".ninja_log", "# ninja log v7\n"),
+    "a log of something else": lambda place, _: write(place / ".ninja_log", "# x\n1\t2\tx\tmain.o\tabc\n"),
+    "a device": lambda place, _: write(place / ".ninja_deps", deps({"main.o": ["/dev/zero"]})),
+}
+
+
+@pytest.mark.parametrize("why", NOT_CURRENT)
+def test_what_cannot_be_told_to_be_current_is_not_saved(why: str, tmp_path: Path, built: Path, header: Path) -> None:
+    NOT_CURRENT[why](built, header)
+    saved = save(tmp_path)
+    assert saved.archive is None
+    assert {reason for _, reason in saved.plan.left_out} == {"ninja's logs do not say that it is current"}
+
+
+def test_a_record_that_a_killed_build_left_is_passed_over(built: Path, header: Path) -> None:
+    path = built / ".ninja_deps"
+    path.write_bytes(path.read_bytes() + b"\x10\0\0\0abc")
+    found = read_build(built)
+    assert found is not None
+    assert found.inputs == tuple(sorted([str(header), str(built / "main.cpp")]))
+
+
+def test_nothing_outside_the_folder_is_touched(tmp_path: Path, built: Path) -> None:
+    outside = write(tmp_path / "outside")
+    os.utime(outside, ns=(BEFORE, BEFORE))
+    log = built / ".ninja_log"
+    names = [str(outside), os.path.relpath(outside, built)]
+    log.write_text(log.read_text() + "".join(f"0\t1\t{BUILT}\t{name}\tabc\n" for name in names))
+    make_current(built, BUILT + 1)
+    assert outside.stat().st_mtime_ns == BEFORE
+    assert "outside" not in log.read_text()
+
+
+def test_the_log_tells_how_long_it_took(tmp_path: Path, built: Path) -> None:
+    assert build_seconds(built) == 2.0
+    assert build_seconds(tmp_path) == 0.0
