@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 import shutil
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
@@ -18,6 +19,7 @@ from commandline import FIXTURES, CommandLine, make_sdist, only_index
 from killing import KILLS, Victim, drawn, killed_after, killed_before_step
 from publishing import assert_intact, files, locks, publish
 
+from archpatch.builder.working_folder import working_folder
 from archpatch.wheelhouse.house import Entry, Wheelhouse
 from archpatch.wheelhouse.record import Record
 from archpatch.wheelhouse.verify import verify
@@ -63,7 +65,9 @@ class Series:
 
     def kill(self, *, after: list[float]) -> None:
         """Kill it in its phase; where it was past that already, try the next moment in an empty wheelhouse."""
-        if not any(self.victim.kill(self.archpatch, after=seconds) or self.empty() for seconds in after):
+        if not any(
+            self.victim.kill(self.archpatch, after=partial(time.sleep, seconds)) or self.empty() for seconds in after
+        ):
             pytest.fail(f"it was past its phase {len(after)} times, which takes {self.seconds} s")
 
     def empty(self) -> None:
@@ -115,6 +119,28 @@ def test_a_killed_command_shows_nothing_wrong_and_a_rerun_ends_well(phase: str, 
         runs = [pool.submit(each.run, -(-KILLS // SERIES), f"{phase} {n}") for n, each in enumerate(all_series)]
         for run in runs:
             run.result()
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_compilers_that_outlive_a_killed_build_end_with_the_next_run(archpatch: CommandLine) -> None:
+    compiler = archpatch.folder / "nvcc"
+    compiler.write_text("#!/bin/sh\nsleep 300\n")
+    compiler.chmod(0o755)
+    victim = Victim(("build", str(MINI), "--arch", "9.0"), "compiling archpatch_mini for", "reading back")
+    victim = replace(victim, environ={"PYTORCH_NVCC": str(compiler)})
+    assert victim.kill(archpatch, after=lambda: wait_for(lambda: archpatch.compilers() != []))
+    assert archpatch.compilers() != []
+    with working_folder(archpatch.folder / "tmp"):
+        pass
+    wait_for(lambda: archpatch.compilers() == [])
+    with working_folder(archpatch.folder / "tmp") as folder:
+        assert [name for name in archpatch.left_behind() if name.startswith("archpatch")] == [folder.name]
 
 
 # --- publishing ----------------------------------------------------------------------------------

@@ -47,11 +47,11 @@ class Victim:
         assert process.returncode == 0, rest
         return ended - started
 
-    def kill(self, archpatch: CommandLine, *, after: float) -> bool:
-        """Kill it `after` seconds of the phase; return whether it was still in that phase."""
+    def kill(self, archpatch: CommandLine, *, after: Callable[[], object]) -> bool:
+        """Kill it when its phase began and `after` returns; return whether it was still in that phase."""
         with self._started(archpatch) as process:
             _told(process, self.begins)
-            time.sleep(after)
+            after()
             process.kill()
             _, rest = process.communicate()
         return process.returncode == -signal.SIGKILL and self.ends not in rest
