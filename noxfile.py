@@ -112,7 +112,7 @@ def corpus(session: nox.Session) -> None:
 
 @nox.session
 def fuzz(session: nox.Session) -> None:
-    """Rewrite mutated setup.py files and check what has to hold for all: `nox -s fuzz -- --seed 1 --inputs 20000`."""
+    """Check what has to hold for mutated inputs: `nox -s fuzz -- rewrite|slim --seed 1 --inputs 20000`."""
     session.install("-e", ".")
     session.run("python", "tests/fuzz", *session.posargs)
 

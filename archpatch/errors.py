@@ -22,6 +22,7 @@ __all__ = [
     "NoMatchingArch",
     "NoSources",
     "SetupRefused",
+    "SlimRefused",
     "ToolchainError",
     "UnknownGpu",
     "UnknownPackage",
@@ -79,7 +80,7 @@ class UnreadableBinary(UsageError):
     """A file is no wheel, no ELF file, or is damaged: name another file."""
 
 
-# --- 3: no matching arch, or a refused setup.py ------------------------------------------------
+# --- 3: no matching arch, or a file that is refused --------------------------------------------
 
 
 class NoMatchingArch(ArchpatchError):
@@ -94,6 +95,12 @@ class KnownBadArch(NoMatchingArch):
 
 class SetupRefused(ArchpatchError):
     """`setup.py` has a shape that cannot be rewritten safely: do what the refusal's remedy says."""
+
+    exit_status = 3
+
+
+class SlimRefused(ArchpatchError):
+    """A binary or a wheel is not laid out as it must be to take device code out of it: leave it as it is."""
 
     exit_status = 3
 
@@ -134,7 +141,7 @@ class BuildFailed(ArchpatchError):
 
 
 class DeviceCodeMismatch(BuildFailed):
-    """The wheel does not hold the device code that nvcc was asked for: look for what changed the flags."""
+    """The wheel does not hold the device code that was asked for: look for what changed it, such as other flags."""
 
 
 class DiskFull(ArchpatchError):

@@ -12,6 +12,7 @@ from typing import Any
 
 import click
 import pytest
+from libraries import container, library, write_wheel
 
 from archpatch.cli.main import cli, run
 from archpatch.cli.settings import Settings
@@ -156,6 +157,12 @@ def test_a_command_of_a_group_takes_its_settings_too(project: Path, capsys: pyte
         (["inspect", "mini/setup.py"], 2, "no wheel and no ELF file"),
         (["inspect", "--installed", "no-such-package"], 2, "not installed"),
         (["inspect", "mini", "--runs-on", "h300"], 2, "no known GPU type"),
+        (["slim", "nope.whl", "--arch", "9.0"], 2, "nope.whl does not exist"),
+        (["slim", "nope.so", "--arch", "9.0"], 2, "nope.so does not exist"),
+        (["slim", "mini/setup.py", "--arch", "9.0", "-o", "out"], 2, "no wheel and no ELF file"),
+        (["slim", "mini/setup.py"], 2, "nothing says what to keep"),
+        (["slim", "mini/setup.py", "--arch", "9.0", "--torch", "2.14.1+cu130"], 2, "Name --wheelhouse too"),
+        (["slim", "mini/setup.py", "--arch", "9.0", "--wheelhouse", "w"], 2, "it cannot be filed"),
         (["wheelhouse", "list", "--wheelhouse", "nope"], 2, "nope is no folder"),
         (["build", "mini", "--arch", "9.0", "--python", "nopython"], 2, "there is no such program"),
         (["frobnicate"], 2, "No such command"),
@@ -188,8 +195,105 @@ def test_inspect_lists_and_judges(project: Path, capsys: pytest.CaptureFixture[s
     assert (status, "no ELF file is in it" in err) == (0, True)
 
 
+@pytest.fixture
+def wide(project: Path) -> Path:
+    """A wheel with two containers, for any Python."""
+    units = container("sm_80", "sm_90", "compute_90"), container("sm_75")
+    name = "pkg-1.0-py3-none-manylinux_2_24_x86_64.whl"
+    return write_wheel(project.parent / name, {"pkg/_C.so": library(*units).data})
+
+
+SLIM = "pkg-1.0+sm75.sm90-py3-none-manylinux_2_24_x86_64.whl"
+
+
+def test_slim_prints_the_wheel_and_says_what_became_of_each_file(
+    wide: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    status, out, err = printed(capsys, "slim", wide, "--arch", "9.0", "-o", "deep/out")
+    assert (status, out) == (0, f"{wide.parent}/deep/out/{SLIM}\n")
+    assert "pkg/_C.so: sm_75, sm_90 stays, sm_80, compute_90 goes" in err
+    assert "1 of its 2 containers hold nothing for the request, and stay as they are" in err
+    assert re.search(r"pkg-1\.0-.*: 0\.0 MB before, 0\.0 MB now", err)
+    assert printed(capsys, "slim", wide, "--gpu", "h200")[:2] == (0, f"{wide.parent}/{SLIM}\n")
+
+
+def test_slim_json_is_one_object(wide: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    status, out, _ = printed(capsys, "slim", wide, "--gpu", "h200", "--json")
+    told = json.loads(out)
+    assert (status, told["schema"], told.pop("seconds") < 60) == (0, "archpatch.slim/1", True)
+    (file,) = told["files"]
+    assert file.pop("saved") > 0
+    assert file == {
+        "path": "pkg/_C.so",
+        "kept": ["sm_75", "sm_90"],
+        "dropped": ["sm_80", "compute_90"],
+        "containers": 2,
+        "idle": 1,
+    }
+    assert told["path"] == f"{wide.parent}/{SLIM}"
+    assert told["size"] == (wide.parent / SLIM).stat().st_size
+    assert (told["record"], told["device_code"]) == (None, ["sm_75", "sm_90"])
+    assert told["request"] == {"archs": [], "gpus": ["h200"], "source": "--gpu", "on_missing": "nearest"}
+
+
+def test_slim_files_where_it_is_told_to_and_nowhere_else(
+    wide: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ARCHPATCH_WHEELHOUSE", str(wide.parent / "of the environment"))
+    Path("pyproject.toml").write_text('[tool.archpatch]\nwheelhouse = "of the settings"\n')
+    assert printed(capsys, "slim", wide, "--arch", "9.0", "-o", "out")[1] == f"{wide.parent}/out/{SLIM}\n"
+    filing = ("--wheelhouse", "house", "--torch", "2.14.1+cu130")
+    status, out, _ = printed(capsys, "slim", wide, "--gpu", "h200", *filing)
+    assert (status, out) == (0, f"{wide.parent}/house/sm75-sm90/torch2.14.1-cu130/{SLIM}\n")
+    assert printed(capsys, "wheelhouse", "verify", "--wheelhouse", "house")[0] == 0
+    assert (Path("house/gpu/h200/torch2.14.1-cu130") / SLIM).is_symlink()
+    assert not list(wide.parent.glob("of the *"))
+    told = json.loads(printed(capsys, "slim", wide, "--gpu", "h200", *filing, "-o", "out2", "--json")[1])
+    assert told["record"] == f"{told['path']}.json"
+    assert (Path("out2") / SLIM).is_file()
+
+
 @pytest.mark.parametrize(
-    "arguments", [["--help"], ["-h"], ["patch", "--help"], ["build", "-h"], ["wheelhouse", "list", "-h"]]
+    ("arguments", "status", "says"),
+    [
+        (["--arch", "8.9"], 3, "sm_80 would run on a GPU of 8.9: take it with --on-missing nearest."),
+        (["--arch", "9.0;12.0", "--strict"], 3, "no matching arch for 12.0: it holds"),
+        (["--arch", "9.0", "--on-missing", "add"], 2, "nothing can be added"),
+        (["--arch", "9.0", "--wheelhouse", "w"], 2, "nothing says which torch"),
+    ],
+)
+def test_slim_that_cannot_leaves_nothing(
+    wide: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], status: int, says: str
+) -> None:
+    before = sorted(path.name for path in wide.parent.iterdir())
+    got, out, err = printed(capsys, "slim", wide, *arguments)
+    assert (got, out) == (status, ""), err
+    assert says in err
+    assert sorted(path.name for path in wide.parent.iterdir()) == before
+
+
+def test_slim_leaves_out_what_is_known_bad(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    wheel = write_wheel(
+        project.parent / "causal_conv1d-1.0-py3-none-linux_x86_64.whl",
+        {"_C.so": library(container("sm_100", "sm_103")).data},
+    )
+    for options, codes in (((), ["sm_100"]), (("--allow-known-bad",), ["sm_103"])):
+        out = printed(capsys, "slim", wheel, "--gpu", "b300", "--json", "-o", "out", *options)[1]
+        assert json.loads(out)["device_code"] == codes
+
+
+def test_slim_cuts_one_library(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    relocatable = library(container("sm_80", "sm_90"), relocatable=[container("sm_80", "sm_90")]).data
+    (project.parent / "_C.so").write_bytes(relocatable)
+    status, _, err = printed(capsys, "slim", "_C.so", "--arch", "9.0", "-o", "out")
+    assert (status, "--allow-relocatable" in err) == (3, True)
+    status, out, _ = printed(capsys, "slim", "_C.so", "--arch", "9.0", "-o", "out", "--allow-relocatable")
+    assert (status, out) == (0, f"{project.parent}/out/_C.so\n")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["--help"], ["-h"], ["patch", "--help"], ["build", "-h"], ["slim", "-h"], ["wheelhouse", "list", "-h"]],
 )
 def test_help_is_there(capsys: pytest.CaptureFixture[str], arguments: list[str]) -> None:
     status, out, _ = printed(capsys, *arguments)

@@ -13,6 +13,7 @@ import pytest
 from commandline import FIXTURES
 from commands import leaf_commands, options_of
 from kernels import elf, write
+from libraries import container, library, write_wheel
 from pages import Section
 from records import STACK, make, readable, title_of
 from schemas import SCHEMAS, documented, fields_of, misfits
@@ -95,6 +96,14 @@ def inspections(desk: Desk) -> Iterator[dict[str, Any]]:
     # libcst has a library of its own, which is an ELF file without device code.
     for more in ((), ("--runs-on=h200",)):
         yield desk("inspect", "--installed=libcst", "--json", *more)
+
+
+def slimmings(desk: Desk) -> Iterator[dict[str, Any]]:
+    content = library(container("sm_80", "sm_90"), container("sm_80", "sm_90", "compute_90")).data
+    wheel = str(write_wheel(desk.folder / "pkg-1.0-cp311-cp311-linux_x86_64.whl", {"pkg/_C.so": content}))
+    yield desk("slim", wheel, "--arch=9.0", "--output=slimmed", "--json")
+    filed = ("--wheelhouse=wheelhouse", "--torch=2.14.1+cu130")
+    yield desk("slim", wheel, "--gpu=h200", *filed, "--json")
 
 
 def results(desk: Desk) -> tuple[Result, ...]:
@@ -242,6 +251,7 @@ PRINTED: dict[str, Callable[[Desk], Iterator[dict[str, Any]]]] = {
     "archpatch.patch/1": patches,
     "archpatch.build/1": builds,
     "archpatch.inspect/1": inspections,
+    "archpatch.slim/1": slimmings,
     "archpatch.plan/1": plans,
     "plan --format github": matrices,
     "archpatch.refresh/1": refreshes,

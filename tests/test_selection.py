@@ -45,6 +45,14 @@ def pairs(text: str) -> tuple[Pair, ...]:
         ("b300", Policy(), MAMBA, "sm_103"),
         ("b300", Policy(known_bad=BAD), MAMBA, "sm_100"),
         ("10.3", Policy(known_bad=BAD, on_missing=OnMissing.NEAREST), MAMBA, "sm_100"),
+        ("9.0+PTX", Policy(can_compile=False), MAMBA, "sm_90"),
+        ("9.0+PTX", Policy(can_compile=False), pairs("sm_90 compute_90"), "sm_90 compute_90"),
+        (
+            "8.9+PTX",
+            Policy(can_compile=False, on_missing=OnMissing.NEAREST),
+            pairs("sm_80 compute_89"),
+            "sm_80 compute_89",
+        ),
     ],
 )
 def test_what_is_kept_and_added(asked: str, policy: Policy, there: tuple[Pair, ...], codes: str) -> None:
@@ -110,3 +118,14 @@ def test_family_code_counts_as_its_family() -> None:
     assert select([family], request("10.0f"), Policy()).kept == (family,)
     with pytest.raises(NoMatchingArch):
         select([family], request("10.0"), Policy())
+
+
+def test_what_cannot_compile_is_told_so() -> None:
+    policy = Policy(can_compile=False)
+    selection = select(pairs("sm_90"), request("9.0+PTX"), policy)
+    assert selection.missing == (DeviceCode.parse("compute_90"),)
+    assert selection.warnings == ("9.0+PTX was asked for, but it does not hold compute_90: left out.",)
+    with pytest.raises(NoMatchingArch) as raised:
+        select(pairs("sm_80"), request("8.9"), policy)
+    assert raised.value.message == "no matching arch for 8.9: it holds sm_80"
+    assert raised.value.remedy == "sm_80 would run on a GPU of 8.9: take it with --on-missing nearest."

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
 from archpatch.errors import InvalidArchList
 
-__all__ = ["Arch", "ArchRequest", "DeviceCode", "Pair"]
+__all__ = ["Arch", "ArchRequest", "DeviceCode", "Pair", "in_order"]
 
 #: Every arch that nvcc compiles or has compiled for, from CUDA 8's release notes to CUDA 13.0's `--list-gpu-code`,
 #: and torch 2.14's 10.7. A name outside this table is a typo more often than a GPU.
@@ -109,6 +110,11 @@ class DeviceCode:
 
     def __str__(self) -> str:
         return f"{'compute' if self.ptx else 'sm'}_{self.arch.number}"
+
+
+def in_order(codes: Iterable[DeviceCode]) -> tuple[DeviceCode, ...]:
+    """Return cubins by arch, then PTX: the order of local versions and folders."""
+    return tuple(sorted(codes, key=lambda code: (code.ptx, code.arch)))
 
 
 @dataclass(frozen=True, slots=True, order=True)

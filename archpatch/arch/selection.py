@@ -39,11 +39,16 @@ class KnownBad:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """How strictly to match; `on_missing` None stands for the request's own default."""
+    """How strictly to match; `on_missing` None stands for the request's own default.
+
+    `can_compile` says whether code that is not there can be added, PTX beside a kept cubin included. A finished binary
+    has only what it holds.
+    """
 
     on_missing: OnMissing | None = None
     strict: bool = False
     known_bad: tuple[KnownBad, ...] = ()
+    can_compile: bool = True
 
     def on_missing_for(self, request: Request) -> OnMissing:
         """Return what `on_missing` means for `request`."""
@@ -135,6 +140,14 @@ class _Choice:
         codes = dict.fromkeys(pair.device_code for pair in self.pairs)
         return tuple(code for code in codes if not self.is_bad(code))
 
+    @property
+    def has(self) -> str:
+        return "the package compiles" if self.policy.can_compile else "it holds"
+
+    @property
+    def lacks(self) -> str:
+        return "the package does not compile" if self.policy.can_compile else "it does not hold"
+
     def is_bad(self, code: DeviceCode) -> bool:
         return not code.ptx and code.arch.base in self.bad
 
@@ -148,7 +161,9 @@ class _Choice:
             self.missing.append((cubin, str(arch)))
         if not ptx:
             return
-        if cubin in self.reasons or (on_missing is OnMissing.NEAREST and portable in self.available):
+        is_wanted = cubin in self.reasons or on_missing is OnMissing.NEAREST
+        can_be_added = self.policy.can_compile and cubin in self.reasons
+        if is_wanted and (portable in self.available or can_be_added):
             self.reasons.setdefault(portable, f"{arch}+PTX was asked for")
         else:
             self.missing.append((portable, f"{arch}+PTX"))
@@ -182,7 +197,7 @@ class _Choice:
             if code not in present
         ]
         warnings = [
-            f"{wanted} was asked for, but the package does not compile {code}{self.why_bad(code)}: left out."
+            f"{wanted} was asked for, but {self.lacks} {code}{self.why_bad(code)}: left out."
             for code, wanted in self.missing
         ]
         return Selection(
@@ -207,7 +222,7 @@ class _Choice:
         wanted = ", ".join(wanted for _, wanted in self.missing)
         there = ", ".join(str(pair.device_code) for pair in self.pairs) or "nothing"
         bad = [f"{code} is known bad: {self.bad[code.arch.base]}" for code, _ in self.missing if self.is_bad(code)]
-        message = f"no matching arch for {wanted or request}: the package compiles {there}"
+        message = f"no matching arch for {wanted or request}: {self.has} {there}"
         error = KnownBadArch if bad else NoMatchingArch
         return error("; ".join([message, *bad]), remedy=" ".join(self.remedies(request, has_bad=bool(bad))))
 
@@ -218,7 +233,7 @@ class _Choice:
                 how = "would be compiled just in time" if verdict is Verdict.JIT else "would run"
                 yield f"{', '.join(map(str, codes))} {how} on a GPU of {arch}: take it with --on-missing nearest."
         to_add = [str(code.arch) for code, _ in self.missing if not code.ptx and not self.is_bad(code)]
-        if to_add and self.policy.on_missing_for(request) is not OnMissing.ADD:
+        if to_add and self.policy.can_compile and self.policy.on_missing_for(request) is not OnMissing.ADD:
             yield f"--on-missing add compiles {', '.join(to_add)} all the same."
         if has_bad:
             yield "--allow-known-bad takes it as it is."

@@ -26,6 +26,7 @@ _COMMANDS = {
     "patch": "archpatch.cli.patch",
     "build": "archpatch.cli.build",
     "inspect": "archpatch.cli.inspect",
+    "slim": "archpatch.cli.slim",
     "plan": "archpatch.cli.plan",
     "refresh": "archpatch.cli.refresh",
     "wheelhouse": "archpatch.cli.wheelhouse",

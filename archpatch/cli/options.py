@@ -23,6 +23,7 @@ __all__ = [
     "policy_from",
     "policy_options",
     "python_option",
+    "replace_option",
     "terms_from",
     "toolkit_option",
     "wheelhouse_option",
@@ -87,16 +88,19 @@ def policy_options(function: _F) -> _F:
     return function
 
 
+replace_option = _option(
+    "--replace/--no-replace",
+    default=True,
+    show_default=True,
+    help="Whether a wheel may take the name of one that was built from something else.",
+)
+
+
 def build_options(function: _F) -> _F:
     """Add how a build is filed and how much of the machine it takes: --replace, --local-version, --max-jobs."""
     for decorate in reversed(
         (
-            _option(
-                "--replace/--no-replace",
-                default=True,
-                show_default=True,
-                help="Whether a wheel may take the name of one that was built from something else.",
-            ),
+            replace_option,
             _option(
                 "--local-version/--no-local-version",
                 default=True,

@@ -46,6 +46,9 @@ class Settings:
         values = dict(self.config.values)
         if command.name in _LOOKING:
             values = without_request(values)
+        if command.name == "slim":
+            # Where wheels are filed is no wish to file this one.
+            values.pop("wheelhouse", None)
         below = dict.fromkeys(command.commands, values) if isinstance(command, click.Group) else values
         return {str(command.name): below}
 

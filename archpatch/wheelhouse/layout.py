@@ -9,14 +9,26 @@ from pathlib import Path, PurePosixPath
 
 from packaging.version import Version
 
-from archpatch.arch.arch import DeviceCode
+from archpatch.arch.arch import DeviceCode, in_order
 
-__all__ = ["HIDDEN", "INDEX", "Stack", "arch_folder", "code_tags", "gpu_folder", "local_version", "relative_link"]
+__all__ = [
+    "ANY_PYTHON",
+    "HIDDEN",
+    "INDEX",
+    "Stack",
+    "arch_folder",
+    "code_tags",
+    "gpu_folder",
+    "local_version",
+    "relative_link",
+]
 
 #: Everything that is no wheel and no record: locks and the memo. Readers skip it.
 HIDDEN = ".archpatch"
 #: The pages of the static index.
 INDEX = "index"
+#: What a record has in the place of an ABI (`cp311`) for a wheel that any Python 3 takes.
+ANY_PYTHON = "py3"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,19 +50,14 @@ class Stack:
         return name if self.cuda_tag in name else f"{name}-{self.cuda_tag}"
 
 
-def _ordered(codes: Iterable[DeviceCode]) -> list[DeviceCode]:
-    """Cubins by arch, then PTX."""
-    return sorted(codes, key=lambda code: (code.ptx, code.arch))
-
-
 def code_tags(codes: Iterable[DeviceCode]) -> str:
     """Return device code as a folder is called for it: `sm80-sm90-ptx90`."""
-    return "-".join(code.tag for code in _ordered(codes))
+    return "-".join(code.tag for code in in_order(codes))
 
 
 def local_version(codes: Iterable[DeviceCode], stack: Stack) -> str:
     """Return the local version that says what is inside: `cu130torch2.14.1sm80.sm90.ptx90` (PEP 440)."""
-    tags = ".".join(code.tag for code in _ordered(codes))
+    tags = ".".join(code.tag for code in in_order(codes))
     return f"{stack.cuda_tag}torch{Version(stack.torch).public}{tags}"
 
 

@@ -12,7 +12,7 @@ from archpatch.arch.arch import Arch
 from archpatch.arch.gpu import find_gpu
 from archpatch.errors import UnknownGpu
 from archpatch.wheelhouse.house import Entry, Wheelhouse
-from archpatch.wheelhouse.layout import Stack
+from archpatch.wheelhouse.layout import ANY_PYTHON, Stack
 from archpatch.wheelhouse.record import Record
 
 __all__ = ["Shelf", "filed_gpu", "requirement_for"]
@@ -21,6 +21,8 @@ __all__ = ["Shelf", "filed_gpu", "requirement_for"]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shelf:
     """The wheels for one torch and CUDA and for one interpreter, whose `python` and `platform` are `inputs`.
+
+    A wheel for any Python is for this one too.
 
     With a GPU type, by the name of its folder, only what is filed for it counts: what was built for an arch list was
     chosen by other rules, and a wheel that merely runs there is no answer to what should be installed there.
@@ -63,9 +65,12 @@ class Shelf:
         wanted = set(map(canonicalize_name, packages))
         for entry in entries:
             is_wanted = not wanted or canonicalize_name(entry.record.name) in wanted
-            fits = entry.wheel.parent.name == self.stack.folder and self.inputs.items() <= entry.record.inputs.items()
-            if is_wanted and fits:
+            if is_wanted and entry.wheel.parent.name == self.stack.folder and self._takes(entry.record.inputs):
                 yield entry
+
+    def _takes(self, inputs: Mapping[str, str]) -> bool:
+        any_python = {**self.inputs, "python": ANY_PYTHON}
+        return self.inputs.items() <= inputs.items() or any_python.items() <= inputs.items()
 
 
 def _newest(entries: Iterable[Entry]) -> dict[str, Entry]:

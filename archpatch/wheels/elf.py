@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from io import BytesIO
 from itertools import chain, islice
@@ -19,7 +20,7 @@ from archpatch.arch.arch import DeviceCode
 from archpatch.errors import InvalidArchList, UnreadableBinary
 from archpatch.wheels.fatbin import Container, FatbinEntry, read_containers
 
-__all__ = ["ELF_MAGIC", "Binary", "Needs", "read_elf"]
+__all__ = ["ELF_MAGIC", "LINKED", "RELOCATABLE", "Binary", "Needs", "parsed", "read_elf"]
 
 ELF_MAGIC: Final = b"\x7fELF"
 
@@ -86,19 +87,27 @@ def read_elf(data: bytes | mmap, *, path: str) -> Binary:
     Only headers are touched, so a memory map of 500 MB costs what its section and entry headers cost. Raises
     `UnreadableBinary` where it is no ELF file, or a damaged one.
     """
-    with memoryview(data) as view:
-        try:
-            elf = ELFFile(BytesIO(data) if isinstance(data, bytes) else data)
-            sections = [section for section in elf.iter_sections() if section["sh_type"] != "SHT_NOBITS"]
-            machine = str(elf["e_machine"])
-            if _MACHINES.get(machine) == _CUDA:
-                return _bare_cubin(sections, path=path)
-            return _host_binary(view, sections, path=path, machine=_MACHINES.get(machine, machine))
-        except (ELFError, ValueError, OverflowError) as error:
-            raise UnreadableBinary(
-                f"{path} is no ELF file, or a damaged one: {error or type(error).__name__}",
-                remedy="Name a wheel, a shared library or a folder.",
-            ) from error
+    with memoryview(data) as view, parsed(data, path=path) as (elf, sections):
+        machine = str(elf["e_machine"])
+        if _MACHINES.get(machine) == _CUDA:
+            return _bare_cubin(sections, path=path)
+        return _host_binary(view, sections, path=path, machine=_MACHINES.get(machine, machine))
+
+
+@contextmanager
+def parsed(data: bytes | mmap, *, path: str) -> Iterator[tuple[ELFFile, list[Section]]]:
+    """Yield the ELF file and those of its sections that have bytes in it.
+
+    Damage that is found, also in the body of the `with`, raises `UnreadableBinary`.
+    """
+    try:
+        elf = ELFFile(BytesIO(data) if isinstance(data, bytes) else data)
+        yield elf, [section for section in elf.iter_sections() if section["sh_type"] != "SHT_NOBITS"]
+    except (ELFError, ValueError, OverflowError) as error:
+        raise UnreadableBinary(
+            f"{path} is no ELF file, or a damaged one: {error or type(error).__name__}",
+            remedy="Name a wheel, a shared library or a folder.",
+        ) from error
 
 
 def _host_binary(view: memoryview, sections: list[Section], *, path: str, machine: str) -> Binary:

@@ -25,6 +25,8 @@ ALIGNMENT: Final = 8
 
 #: magic, version, header size, size of the entries that follow.
 CONTAINER_HEADER: Final = struct.Struct("<IHHQ")
+CONTAINER_SIZE: Final = struct.Struct("<Q")
+CONTAINER_SIZE_AT: Final = CONTAINER_HEADER.size - CONTAINER_SIZE.size
 #: kind, version, header size, padded size, compressed size, offset of the options, minor and major of the code's
 #: version, arch, offset and length of the name, flags, 0 (a checksum in LTO-IR), uncompressed size.
 ENTRY_HEADER: Final = struct.Struct("<HHIQIIHHIIIQQQ")
@@ -36,6 +38,11 @@ _KIND_CUBIN: Final = 2
 _KIND_LTO: Final = 8
 _FLAG_ARCH_SPECIFIC: Final = 0x100000
 _FLAG_FAMILY_SPECIFIC: Final = 0x200000
+FLAG_LZ4: Final = 0x2000
+FLAG_ZSTD: Final = 0x8000
+#: All flags that were seen: 64-bit, debug (`-G`), Linux, the two compressions, the two suffixes, and one that every
+#: cubin from sm_100 on has (it keeps a list of numbers in its header).
+KNOWN_FLAGS: Final = 0x1 | 0x2 | 0x10 | FLAG_LZ4 | FLAG_ZSTD | _FLAG_ARCH_SPECIFIC | _FLAG_FAMILY_SPECIFIC | 0x1000000
 
 _ZEROS = re.compile(rb"\0*")
 
@@ -45,8 +52,9 @@ class FatbinEntry:
     """One piece of device code in a container.
 
     `offset` is where its header starts, in bytes from the start of the section; its payload of `size` bytes, padding
-    included, follows `header_size` bytes later. `number` is the kind as the container has it. `name` is the source
-    file, where nvcc was told to keep it.
+    included, follows `header_size` bytes later. `packed_size` is what a compressed payload takes without the padding,
+    `unpacked_size` what it unpacks to; both are 0 where it is stored as it is. `number` is the kind as the container
+    has it. `name` is the source file, where nvcc was told to keep it.
     """
 
     kind: Kind
@@ -57,6 +65,8 @@ class FatbinEntry:
     offset: int
     header_size: int
     size: int
+    packed_size: int
+    unpacked_size: int
 
     @property
     def end(self) -> int:
@@ -137,8 +147,8 @@ def _read_entry(section: memoryview, offset: int, *, end: int, where: str) -> Fa
     if offset + ENTRY_HEADER.size > end:
         raise _damaged(where, offset, "an entry's header is cut off")
     # fmt: off
-    (number, version, header_size, size, _compressed, _options, _minor, _major,
-     arch, name_offset, name_size, flags, _checksum, _uncompressed) = ENTRY_HEADER.unpack_from(section, offset)
+    (number, version, header_size, size, packed_size, _options, _minor, _major,
+     arch, name_offset, name_size, flags, _checksum, unpacked_size) = ENTRY_HEADER.unpack_from(section, offset)
     # fmt: on
     if version != _ENTRY_VERSION:
         raise _damaged(where, offset, f"entry version {version:#06x} is not known")
@@ -156,6 +166,8 @@ def _read_entry(section: memoryview, offset: int, *, end: int, where: str) -> Fa
         offset=offset,
         header_size=header_size,
         size=size,
+        packed_size=packed_size,
+        unpacked_size=unpacked_size,
     )
 
 

@@ -18,7 +18,15 @@ from archpatch.errors import MissingFile, UnknownPackage, UnreadableBinary
 from archpatch.wheels.elf import ELF_MAGIC, Binary, Needs, read_elf
 from archpatch.wheels.scratch import mapped, mapped_member, opened_zip
 
-__all__ = ["BEST_FIRST", "Inspection", "RunsOn", "inspect_installed", "inspect_path", "installed_files"]
+__all__ = [
+    "BEST_FIRST",
+    "Inspection",
+    "RunsOn",
+    "inspect_installed",
+    "inspect_path",
+    "installed_files",
+    "is_elf_member",
+]
 
 #: From best to worst; a wheel is as good as the worst of its files.
 BEST_FIRST: Final = (Verdict.NATIVE, Verdict.COMPATIBLE, Verdict.JIT, Verdict.NO)
@@ -110,6 +118,12 @@ def inspect_path(path: Path) -> Inspection:
     return Inspection(files=_inspect_zip(path))
 
 
+def is_elf_member(archive: ZipFile, member: ZipInfo) -> bool:
+    """Whether a file in an archive starts as an ELF file does."""
+    with archive.open(member) as packed:
+        return packed.read(len(ELF_MAGIC)) == ELF_MAGIC
+
+
 def installed_files(name: str) -> tuple[Path, ...]:
     """Return the files that the package `name` installed into the running interpreter's environment.
 
@@ -167,12 +181,7 @@ def _file_to_json(file: Binary) -> dict[str, Any]:
 def _inspect_zip(path: Path) -> tuple[Binary, ...]:
     with opened_zip(path) as archive:
         members = sorted(archive.infolist(), key=lambda member: member.filename)
-        return tuple(_read_member(archive, member) for member in members if _is_elf(archive, member))
-
-
-def _is_elf(archive: ZipFile, member: ZipInfo) -> bool:
-    with archive.open(member) as packed:
-        return packed.read(len(ELF_MAGIC)) == ELF_MAGIC
+        return tuple(_read_member(archive, member) for member in members if is_elf_member(archive, member))
 
 
 def _read_member(archive: ZipFile, member: ZipInfo) -> Binary:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import lzma
 import mmap
+import secrets
 import shutil
 import tempfile
 import zlib
@@ -16,7 +17,7 @@ from zipfile import BadZipFile, ZipFile, ZipInfo
 
 from archpatch.errors import DiskFull, MissingFile, UnreadableBinary
 
-__all__ = ["full_disk", "mapped", "mapped_member", "opened_zip"]
+__all__ = ["full_disk", "mapped", "mapped_member", "opened_zip", "staged"]
 
 
 @contextmanager
@@ -33,9 +34,9 @@ def opened_zip(path: Path) -> Iterator[ZipFile]:
 
 
 @contextmanager
-def mapped(file: IO[bytes]) -> Iterator[mmap.mmap]:
-    """Map an open file, which must not be empty, read-only."""
-    with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+def mapped(file: IO[bytes], *, to_change: bool = False) -> Iterator[mmap.mmap]:
+    """Map an open file, which must not be empty; read-only, or so that what is changed in the map is in the file."""
+    with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_WRITE if to_change else mmap.ACCESS_READ) as data:
         yield data
 
 
@@ -48,6 +49,23 @@ def mapped_member(archive: ZipFile, member: ZipInfo) -> Iterator[mmap.mmap]:
             file.flush()
         with mapped(file) as data:
             yield data
+
+
+@contextmanager
+def staged(target: Path) -> Iterator[Path]:
+    """Yield a name beside `target` to write to, which becomes `target` if the body ends well, and is gone if not.
+
+    Raises `MissingFile` where there is no folder for it, and `DiskFull`.
+    """
+    if not target.parent.is_dir():
+        raise MissingFile(f"{target.parent} is no folder", remedy="Make it first.")
+    path = target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")
+    try:
+        with full_disk(target.parent):
+            yield path
+            path.replace(target)
+    finally:
+        path.unlink(missing_ok=True)
 
 
 @contextmanager

@@ -1,1 +1,1 @@
-"""Mutated `setup.py` files through the rewrite: what has to hold whatever comes in."""
+"""Mutated `setup.py` files through the rewrite, and mutated libraries through the slimming: what has to hold."""

@@ -8,7 +8,6 @@ import traceback
 import warnings
 from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
@@ -16,10 +15,11 @@ from typing import Final
 
 from archpatch.rewrite.outcome import Outcome, Refused, Unchanged
 from archpatch.rewrite.source import rewrite_source
-from fuzz.mutations import Input, make_input
+from fuzz.mutations import Input
 from fuzz.properties import PROPERTIES, Property, Trial, is_python
+from fuzz.verdict import Campaign, Verdict
 
-__all__ = ["OUTCOMES", "Verdict", "judge", "try_all", "try_one"]
+__all__ = ["OUTCOMES", "judge", "try_all", "try_one"]
 
 #: Seconds of one core for one rewrite, and what a process may take for a whole batch before it is taken for stuck.
 MOST_SECONDS: Final = 5.0
@@ -28,18 +28,6 @@ _MOST_MEMORY: Final = 2 * 1024**3
 _BATCH: Final = 100
 
 OUTCOMES: Final = ("rewritten", "unchanged", "guarded", "no match", "refused", "no Python")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
-    """What became of one input: `outcome` is one of `OUTCOMES`, `shapes` say why, `failures` say what does not hold."""
-
-    number: int
-    kinds: tuple[str, ...]
-    outcome: str
-    shapes: tuple[str, ...] = ()
-    seconds: float = 0.0
-    failures: tuple[str, ...] = ()
 
 
 def try_one(given: Input) -> Verdict:
@@ -88,8 +76,8 @@ def _name(given: Input, outcome: Outcome) -> tuple[str, tuple[str, ...]]:
     return ("unchanged" if isinstance(outcome, Unchanged) else "rewritten"), ()
 
 
-def try_all(seed: int, numbers: Sequence[int], *, jobs: int) -> Iterator[Verdict]:
-    """Try all inputs, `jobs` processes at once; a batch whose process dies is halved until one input is left."""
+def try_all(campaign: Campaign, seed: int, numbers: Sequence[int], *, jobs: int) -> Iterator[Verdict]:
+    """Try a campaign's inputs, `jobs` processes at once; a batch whose process dies is halved until one is left."""
     context = get_context("fork")
     waiting = deque(numbers[start : start + _BATCH] for start in range(0, len(numbers), _BATCH))
     running: dict[Connection, tuple[BaseProcess, Sequence[int]]] = {}
@@ -97,7 +85,7 @@ def try_all(seed: int, numbers: Sequence[int], *, jobs: int) -> Iterator[Verdict
         while waiting and len(running) < jobs:
             batch = waiting.popleft()
             mine, theirs = context.Pipe(duplex=False)
-            process = context.Process(target=_work, args=(theirs, seed, batch))
+            process = context.Process(target=_work, args=(theirs, campaign, seed, batch))
             process.start()
             theirs.close()
             running[mine] = (process, batch)
@@ -120,8 +108,8 @@ def _died(batch: Sequence[int], waiting: deque[Sequence[int]]) -> Iterator[Verdi
         waiting.extendleft((batch[half:], batch[:half]))
 
 
-def _work(connection: Connection, seed: int, batch: Sequence[int]) -> None:
+def _work(connection: Connection, campaign: Campaign, seed: int, batch: Sequence[int]) -> None:
     resource.setrlimit(resource.RLIMIT_AS, (_MOST_MEMORY, _MOST_MEMORY))
     resource.setrlimit(resource.RLIMIT_CPU, (_MOST_SECONDS_OF_BATCH, _MOST_SECONDS_OF_BATCH))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    connection.send([try_one(make_input(seed, number)) for number in batch])
+    connection.send([campaign.attempt(seed, number) for number in batch])

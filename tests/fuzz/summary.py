@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
-from fuzz.mutations import KINDS
-from fuzz.runner import OUTCOMES, Verdict
+from fuzz.verdict import Campaign, Verdict
 
 __all__ = ["Summary"]
 
@@ -19,6 +18,7 @@ _ALL = "all inputs"
 class Summary:
     """Counts by kind of mutation and outcome; an input with several mutations counts for each."""
 
+    campaign: Campaign
     counts: Counter[tuple[str, str]] = field(default_factory=Counter)
     shapes: Counter[tuple[str, str]] = field(default_factory=Counter)
     failures: list[str] = field(default_factory=list)
@@ -40,14 +40,15 @@ class Summary:
 
     def write(self, sink: IO[str], seconds: float) -> None:
         """Write the tables, the failures and the time."""
-        columns = ("inputs", *OUTCOMES, "failed")
-        sink.write(f"{'mutation':20}" + "".join(f"{column:>11}" for column in columns) + "\n")
-        for kind in (*KINDS, _ALL):
-            sink.write(f"{kind:20}" + "".join(f"{self.counts[kind, column]:11}" for column in columns) + "\n")
-        for outcome in ("guarded", "refused"):
+        columns = ("inputs", *self.campaign.outcomes, "failed")
+        sink.write(f"{'mutation':20}" + "".join(f"{column:>15}" for column in columns) + "\n")
+        for kind in (*self.campaign.kinds, _ALL):
+            sink.write(f"{kind:20}" + "".join(f"{self.counts[kind, column]:15}" for column in columns) + "\n")
+        for outcome in self.campaign.outcomes:
             counts = Counter({shape: count for (name, shape), count in self.shapes.items() if name == outcome})
-            found = ", ".join(f"{shape} {count}" for shape, count in counts.most_common())
-            sink.write(f"{outcome} by shape: {found or 'none'}\n")
+            if counts:
+                found = ", ".join(f"{shape} {count}" for shape, count in counts.most_common())
+                sink.write(f"{outcome} by shape: {found}\n")
         sink.writelines(f"FAILED {failure}\n" for failure in self.failures)
         failed = self.counts[_ALL, "failed"]
-        sink.write(f"{failed} inputs failed; {seconds:.0f} s, the slowest rewrite {self.slowest:.2f} s\n")
+        sink.write(f"{failed} inputs failed; {seconds:.0f} s, the slowest {self.slowest:.2f} s\n")
