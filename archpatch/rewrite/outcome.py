@@ -22,7 +22,7 @@ __all__ = [
 ]
 
 #: Part of every build fingerprint: raised whenever the same input would give other bytes than before.
-REWRITE_GENERATION: Final = 4
+REWRITE_GENERATION: Final = 5
 
 PairAction = Action | Literal["guarded"]
 """What becomes of a pair of the text; `guarded`: the guard decides when `setup.py` runs."""
