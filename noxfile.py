@@ -14,6 +14,7 @@ nox.options.reuse_existing_virtualenvs = True
 
 #: The torch that integration tests build against: any CUDA build does.
 TORCH = os.environ.get("ARCHPATCH_TEST_TORCH", "torch==2.14.1")
+REAL = ("pytest>=8", "pytest-xdist>=3.6", "pyyaml>=6", "setuptools>=77")
 TESTING = ("pytest>=8", "pytest-cov>=5", "setuptools>=77", "markdown-it-py>=3")
 
 
@@ -54,8 +55,15 @@ def docs(session: nox.Session) -> None:
 @nox.session
 def integration(session: nox.Session) -> None:
     """Run the tests with the real nvcc, the real torch and real sdists; takes a quarter of an hour on two cores."""
-    session.install("-e", ".[build,cache]", TORCH, "pyyaml>=6", *TESTING)
-    session.run("pytest", "-m", "integration", *session.posargs)
+    session.install("-e", ".[build,cache]", TORCH, *REAL)
+    session.run("pytest", "-m", "integration and not thorough", "-n", "2", *session.posargs)
+
+
+@nox.session
+def thorough(session: nox.Session) -> None:
+    """Run the tests that take minutes each: processes that are killed or come in crowds, the tutorial, big builds."""
+    session.install("-e", ".[build,cache]", TORCH, *REAL)
+    session.run("pytest", "-s", "-m", "thorough", *session.posargs)
 
 
 @nox.session

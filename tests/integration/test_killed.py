@@ -100,6 +100,7 @@ class Series:
         self.empty()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("phase", PHASES)
 def test_a_killed_command_shows_nothing_wrong_and_a_rerun_ends_well(phase: str, tmp_path: Path) -> None:
     make_sdist(MINI, tmp_path / "index")

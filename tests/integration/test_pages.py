@@ -52,6 +52,7 @@ def test_what_goes_otherwise_is_told(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.thorough
 def test_the_tutorial_ends_where_it_says(folder: Path) -> None:
     # `archpatch/` is the checkout that a reader has; what git does not keep stays behind.
     left = shutil.ignore_patterns(".git", ".nox", ".venv", ".*_cache", "__pycache__", "*.egg-info")
@@ -63,6 +64,7 @@ def test_the_tutorial_ends_where_it_says(folder: Path) -> None:
     assert not problems, "\n\n".join(problems)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("page", ["refresh.md", "key.md"])
 def test_the_guide_does_what_it_says(page: str, folder: Path) -> None:
     shutil.copytree(FIXTURES / "mini", folder / "mini")
