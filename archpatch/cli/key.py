@@ -92,7 +92,7 @@ def wheelhouse(ctx: click.Context, /, packages: tuple[str, ...], form: str, as_j
     from archpatch.keys import wheelhouse_key
 
     extra = extra_inputs(options["extra"], options["extra_file"])
-    workshop = workshop_from(ctx, torch=options["torch"])
+    workshop = workshop_from(ctx, torch=options["torch"], fetches=False)
     key = wheelhouse_key(_orders(ctx, packages), workshop=workshop, extra=extra)
     show_key("key-wheelhouse", key, form=form, as_json=as_json, against=options["against"])
 

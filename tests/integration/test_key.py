@@ -91,6 +91,14 @@ def test_a_mistake_is_said(archpatch: CommandLine, arguments: tuple[str, ...], m
     assert message in answer.stderr
 
 
+def test_without_a_toolkit_none_is_fetched(archpatch: CommandLine) -> None:
+    options = (MAMBA, "--gpu", "h200", "--torch", "2.14.1+cu130", "--toolkit", "pypi", "--json")
+    cache = archpatch.folder / "cache"
+    told = archpatch("key", "wheelhouse", *options, environ={"ARCHPATCH_CACHE": str(cache)})
+    assert (told.status, told.json["inputs"]["nvcc"]) == (0, "none")
+    assert not cache.exists()
+
+
 def test_it_imports_no_torch_and_opens_no_socket(archpatch: CommandLine) -> None:
     code = (
         "import sys, socket; socket.socket.connect = None; from archpatch.cli.main import run;"
