@@ -36,8 +36,7 @@ def looped_into(
         case cst.For(
             target=cst.Name(value=name),
             body=(
-                cst.IndentedBlock(body=[cst.SimpleStatementLine(body=[small])])
-                | cst.SimpleStatementSuite(body=[small])
+                cst.IndentedBlock(body=[cst.SimpleStatementLine(body=[small])]) | cst.SimpleStatementSuite(body=[small])
             ),
             orelse=None,
             asynchronous=None,
