@@ -21,7 +21,7 @@ __all__ = [
     "Unchanged",
 ]
 
-#: Part of every build fingerprint: raised whenever the same input would give other bytes than before.
+#: Part of every build fingerprint: raised once per release in which an input gives other bytes than in the one before.
 REWRITE_GENERATION: Final = 5
 
 PairAction = Action | Literal["guarded"]
