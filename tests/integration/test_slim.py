@@ -116,7 +116,7 @@ def cubins(cuobjdump: Path, library: Path, into: Path, arch: str) -> Counter[str
         (("--gpu", "b300"), {"sm_100"}),
         (("--gpu", "rtx-50"), {"compute_90"}),
     ],
-    ids=" ".join,
+    ids=lambda value: " ".join(sorted(value)),
 )
 def test_what_stays_is_what_was_there_to_the_byte(
     archpatch: CommandLine, linked: Compile, cuobjdump: Path, mode: str, asked: tuple[str, ...], expected: set[str]
