@@ -15,6 +15,7 @@ from fixtures import (  # noqa: F401 - fixtures of the tests with real tools
     cmake,
     cuobjdump,
     mini,
+    nvcc,
     small_disk,
 )
 

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -100,19 +97,6 @@ def test_without_a_toolkit_none_is_fetched(archpatch: CommandLine) -> None:
 
 
 def test_it_imports_no_torch_and_opens_no_socket(archpatch: CommandLine) -> None:
-    code = (
-        "import sys, socket; socket.socket.connect = None; from archpatch.cli.main import run;"
-        f"status = run(['key', 'wheelhouse', {MAMBA!r}, {CONV!r}, '--gpu', 'h200', '--json']);"
-        "print([name for name in ('torch', 'libcst', 'unearth', 'httpx2', 'rich') if name in sys.modules],"
-        " file=sys.stderr); sys.exit(status)"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=archpatch.folder,
-        env=archpatch.environment(),
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert json.loads(done.stdout)["schema"] == "archpatch.key-wheelhouse/1"
-    assert done.stderr.strip() == "[]"
+    watched = ("torch", "libcst", "unearth", "httpx2", "rich")
+    told, imported = archpatch.inside("key", "wheelhouse", MAMBA, CONV, "--gpu", "h200", watched=watched)
+    assert (told["schema"], imported) == ("archpatch.key-wheelhouse/1", [])

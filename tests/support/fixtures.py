@@ -32,6 +32,15 @@ def mini(tmp_path: Path) -> Path:
 
 
 @pytest.fixture(scope="session")
+def nvcc() -> Path:
+    """The nvcc of the machine's toolkit."""
+    found = shutil.which("nvcc", path=f"{CUDA_HOME / 'bin'}:{os.environ['PATH']}")
+    if found is None:
+        pytest.skip("there is no nvcc")
+    return Path(found)
+
+
+@pytest.fixture(scope="session")
 def cuobjdump(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The machine's cuobjdump, else NVIDIA's package of it (290 KB, needs no GPU)."""
     in_wheel = Path("nvidia", "cu13", "bin")
