@@ -14,6 +14,7 @@ from fixtures import (  # noqa: F401 - fixtures of the tests with real tools
     built,
     cmake,
     cuobjdump,
+    in_memory,
     mini,
     nvcc,
     small_disk,
