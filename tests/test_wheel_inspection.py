@@ -74,6 +74,15 @@ def test_a_wheel_lists_its_elf_files_by_magic_sorted(tmp_path: Path, compression
     assert [str(code) for code in found.ptx] == ["compute_90"]
 
 
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_zeros_of_any_number_are_unpacked(tmp_path: Path, place: int) -> None:
+    data = library("sm_90")
+    padded = [bytes(3 << 20), data + bytes(5 << 20), data + bytes(1 << 20) + b"end"][place]
+    found = inspect_path(wheel(tmp_path / "a.whl", {"a/_C.so": padded, "a/_D.so": data}))
+    assert [file.path for file in found.files] == (["a/_D.so"] if place == 0 else ["a/_C.so", "a/_D.so"])
+    assert {str(code) for file in found.files for code in file.cubins} == {"sm_90"}
+
+
 def test_a_library_alone_has_its_own_name(tmp_path: Path) -> None:
     (tmp_path / "_C.so").write_bytes(library("sm_120"))
     assert [(file.path, *map(str, file.cubins)) for file in inspect_path(tmp_path / "_C.so").files] == [

@@ -56,7 +56,7 @@ def test_the_bytes_are_the_same_on_any_number_of_threads(tmp_path: Path) -> None
 def test_zeros_and_repeats_take_next_to_nothing(tmp_path: Path) -> None:
     with zipfile.ZipFile(write(tmp_path / "a.zip", CONTENTS)) as archive:
         packed = {member.filename: member.compress_size for member in archive.infolist()}
-    assert packed["zeros"] < 8000
+    assert packed["zeros"] < 30_000
     assert packed["repeats across pieces"] < 1.1 * MIB * 2
 
 

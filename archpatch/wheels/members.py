@@ -25,7 +25,8 @@ __all__ = ["HashedReader", "OpenWheel", "dist_info", "not_verified", "opened_whe
 _HASHES: Final = ("sha256", "sha384", "sha512")
 _SIGNATURES: Final = ("RECORD.jws", "RECORD.p7s")
 _UNHASHED: Final = ("RECORD", *_SIGNATURES)
-_CHUNK: Final = 1 << 20
+#: zipfile copies what it has read ahead with every piece: 1 MiB takes 7 % longer.
+_CHUNK: Final = 1 << 18
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import errno
 import lzma
 import mmap
+import os
 import secrets
-import shutil
 import tempfile
 import zlib
 from collections.abc import Iterator
@@ -18,6 +18,8 @@ from zipfile import BadZipFile, ZipFile, ZipInfo
 from archpatch.errors import DiskFull, MissingFile, UnreadableBinary
 
 __all__ = ["full_disk", "mapped", "mapped_member", "opened_zip", "staged"]
+
+_ZEROS = bytes(1 << 18)
 
 
 @contextmanager
@@ -45,10 +47,20 @@ def mapped_member(archive: ZipFile, member: ZipInfo) -> Iterator[mmap.mmap]:
     """Unpack a member that is not empty into a temporary file and map that; raises `DiskFull`."""
     with tempfile.TemporaryFile() as file:
         with archive.open(member) as packed, full_disk(Path(tempfile.gettempdir())):
-            shutil.copyfileobj(packed, file, 1 << 20)
+            _copy_but_zeros(packed, file)
             file.flush()
         with mapped(file) as data:
             yield data
+
+
+def _copy_but_zeros(source: IO[bytes], target: IO[bytes]) -> None:
+    """Copy to an empty file, with holes where there are zeros: most of a slimmed library."""
+    while piece := source.read(len(_ZEROS)):
+        if piece == _ZEROS:
+            target.seek(len(piece), os.SEEK_CUR)
+        else:
+            target.write(piece)
+    target.truncate()
 
 
 @contextmanager
