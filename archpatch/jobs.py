@@ -75,17 +75,18 @@ class Order:
 class Workshop:
     """What all orders of one command share: the environment, and what is looked at or asked for once.
 
-    `torch` stands in for the installed one, where a key is wanted before torch is there. `notes` are for a person.
+    `torch` stands in for the installed one, where a key is wanted before torch is there; `fetches` is false where no
+    toolkit may be fetched for what is asked. `notes` are for a person.
     Raises `UsageError` for variables that cannot be read.
     """
 
-    def __init__(self, environ: Mapping[str, str], *, torch: TorchFacts | None = None) -> None:
+    def __init__(self, environ: Mapping[str, str], *, torch: TorchFacts | None = None, fetches: bool = True) -> None:
         self.environ, ignored = without_arch_flags(environ)
         self.notes = tuple(
             f"{variable} holds arch flags, which would be compiled beside what was asked for: ignored"
             for variable in ignored
         )
-        self._torch = torch
+        self._torch, self._fetches = torch, fetches
         self._benches: dict[tuple[str | None, str], Bench] = {}
         self._pins: dict[tuple[str, str], IndexRequirement] = {}
 
@@ -94,7 +95,8 @@ class Workshop:
         key = (order.python, order.terms.toolkit)
         if key not in self._benches:
             python = find_python(order.python)
-            bench = look(python, order.terms.toolkit, self.environ, may_fetch=not order.terms.offline)
+            may_fetch = self._fetches and not order.terms.offline
+            bench = look(python, order.terms.toolkit, self.environ, may_fetch=may_fetch)
             self._benches[key] = bench if self._torch is None else bench.with_torch(self._torch)
         return self._benches[key]
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 
 from packaging.utils import canonicalize_name
 
 from archpatch.builder.requirement import ArchiveRequirement, FolderRequirement, IndexRequirement
 from archpatch.builder.source import prepare, project_name
+from archpatch.builder.working_folder import working_folder
 from archpatch.jobs import Job, Order, Workshop, open_job
 from archpatch.storage.key import Key
 
@@ -53,7 +52,7 @@ def _source(job: Job) -> tuple[str, str]:
     if isinstance(requirement, IndexRequirement):
         return str(requirement.version), requirement.sha256 or ""
     if isinstance(requirement, FolderRequirement | ArchiveRequirement):
-        with tempfile.TemporaryDirectory(prefix="archpatch-key-") as scratch:
-            tree = prepare(requirement, Path(scratch, "source"), offline=True, leave_out=(job.order.terms.wheelhouse,))
+        with working_folder() as scratch:
+            tree = prepare(requirement, scratch / "source", offline=True, leave_out=(job.order.terms.wheelhouse,))
         return tree.version or "", tree.digest
     return "", str(requirement)

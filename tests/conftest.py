@@ -15,11 +15,13 @@ from fixtures import (  # noqa: F401 - fixtures of the tests with real tools
     built,
     cmake,
     cuobjdump,
+    in_memory,
     mini,
+    nvcc,
     small_disk,
 )
 
-_REAL = ("integration", "gpu", "benchmark", "packaging")
+_REAL = ("integration", "gpu", "benchmark", "packaging", "docs")
 
 
 @pytest.fixture(autouse=True)

@@ -10,10 +10,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 from libraries import container, library, write_wheel
 
-from archpatch.cli.main import run
+from archpatch.cli.main import cli, run
+from archpatch.cli.settings import Settings
 
 MINI = Path(__file__).parents[1] / "fixtures" / "cuda" / "mini"
 
@@ -127,6 +129,15 @@ def test_the_projects_settings_come_last(project: Path, capsys: pytest.CaptureFi
     Path("pyproject.toml").write_text('[tool.archpatch]\ngpu = "l4"\non-missing = "nearest"\n')
     assert "for l4 (from config)" in printed(capsys, "patch", project, "--diff")[2]
     assert "for 9.0 (from --arch)" in printed(capsys, "patch", project, "--arch", "9.0", "--diff")[2]
+
+
+def test_a_command_of_a_group_takes_its_settings_too(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("pyproject.toml").write_text('[tool.archpatch]\ngpu = "h300"\nwheelhouse = "nope"\n')
+    assert "'h300' is no known GPU type" in printed(capsys, "key", "wheelhouse", "mini==1.0")[2]
+    # What is built for does not choose what is looked at.
+    assert f"{project.parent / 'nope'} is no folder" in printed(capsys, "wheelhouse", "list")[2]
+    cache = cli.get_command(click.Context(cli), "cache")
+    assert set(Settings(None).defaults_for(cache)["cache"]["env"]) == {"wheelhouse"}
 
 
 @pytest.mark.parametrize(

@@ -148,11 +148,13 @@ def leave_as_killed(house: Wheelhouse, entry: Entry) -> list[Path]:
         entry.wheel.with_name("orphan-1.0-cp311-cp311-linux_x86_64.whl.json"),
         link.with_name(f".{link.name}.tmp"),
         link.with_name(".index.html.12345678.tmp"),
+        house.root / "index" / ".index.html.12345678.tmp",
+        house.root / "index" / "h200" / ".index.json.12345678.tmp",
         house.root / ".archpatch" / "memo" / ".key.json.12345678.tmp",
         house.root / ".archpatch" / "locks" / "dead.lock",
     ]
     for path in left:
-        path.parent.mkdir(exist_ok=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("half")
     return left
 
@@ -176,6 +178,16 @@ def test_whoever_writes_sweeps_what_killed_processes_left(
     }[write]()
     assert not any(path.exists() for path in left)
     assert house.entry(entry.wheel) == entry
+
+
+def test_what_was_replaced_since_is_not_removed(house: Wheelhouse, entry: Entry, tmp_path: Path) -> None:
+    house.offer(entry, "h200", STACK)
+    new = house.publish(*make(tmp_path / "made", content=b"other", torch="2.15.0+cu130"), STACK)
+    house.remove(entry)
+    assert list(house.entries_for("h200")) == [new]
+    house.remove(new)
+    house.remove(new)
+    assert listing(house) == []
 
 
 def test_a_lock_that_is_held_is_not_swept(house: Wheelhouse, entry: Entry) -> None:

@@ -76,7 +76,7 @@ def test_the_command(sources: Path, capsys: pytest.CaptureFixture[str], monkeypa
     assert run([*options, "--format", "github"]) == 0
     first, *rest = capsys.readouterr().out.splitlines()
     assert first == f"key={told['key']}"
-    assert rest == ["restore-keys<<ARCHPATCH", *told["restore_prefixes"], "ARCHPATCH"]
+    assert rest == ["restore-keys<<END", *told["restore_prefixes"], "END"]
 
 
 def test_the_commands_mistakes(sources: Path, capsys: pytest.CaptureFixture[str]) -> None:

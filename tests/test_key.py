@@ -2,6 +2,9 @@ from __future__ import annotations
 
 import re
 
+import pytest
+
+from archpatch.cli.key import show_key
 from archpatch.storage.key import Key
 
 
@@ -36,3 +39,8 @@ def test_parts_that_pass_are_left_off_one_by_one() -> None:
     )
     assert passing.to_json()["restore_prefixes"] == list(passing.restore_prefixes)
     assert key().restore_prefixes == (key().prefix,)
+
+
+def test_github_gets_each_restore_key_on_a_line_of_its_own(capsys: pytest.CaptureFixture[str]) -> None:
+    show_key("key-wheelhouse", key(a="1"), form="github")
+    assert capsys.readouterr().out == f"key={key(a='1')}\nrestore-keys<<END\n{key().prefix}\nEND\n"

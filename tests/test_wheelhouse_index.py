@@ -369,6 +369,37 @@ def test_a_moved_house_needs_no_new_index(house: Wheelhouse, entry: Entry, tmp_p
     assert {place for place, _ in named(moved)} == {moved.root.resolve() / entry.wheel.relative_to(house.root)}
 
 
+def test_behind_a_link_to_the_wheelhouse_the_pages_are_the_same(
+    house: Wheelhouse, entry: Entry, tmp_path: Path
+) -> None:
+    (tmp_path / "link").symlink_to(house.root)
+    behind = Wheelhouse(tmp_path / "link")
+    assert behind.index_pages() == house.index_pages()
+    assert behind.index_pages(without=next(behind.wheels())) == house.index_pages(without=entry.wheel)
+
+
+@pytest.mark.parametrize("killed_in", ["offer", "publish"])
+def test_pages_that_a_killed_process_did_not_write_are_written_by_the_rerun(
+    house: Wheelhouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, killed_in: str
+) -> None:
+    def stop(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    house.write_index()
+    entry = publish(house, tmp_path) if killed_in == "offer" else None
+    with monkeypatch.context() as patch:
+        patch.setattr(Wheelhouse, "_keep_index", stop)
+        with pytest.raises(KeyboardInterrupt):
+            publish(house, tmp_path) if entry is None else house.offer(entry, "h200", STACK)
+    assert house.stale_pages() != ()
+    # The wheel is found, and noted or linked: it need not be published again.
+    if killed_in == "offer":
+        house.offer(next(house.entries()), "h200", STACK)
+    else:
+        house.remember("key", next(house.entries()), {})
+    assert house.stale_pages() == ()
+
+
 def test_where_nobody_may_lock_the_pages_are_looked_at_all_the_same(
     house: Wheelhouse, entry: Entry, monkeypatch: pytest.MonkeyPatch
 ) -> None:

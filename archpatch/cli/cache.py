@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from archpatch.cli.key import extra_inputs, extra_options
+from archpatch.cli.key import answer_options, extra_inputs, extra_options, show_key
 from archpatch.cli.options import json_option, python_option
 from archpatch.cli.show import print_json, print_table, warn
 
@@ -121,18 +121,10 @@ def env(root: Path, form: str, as_json: bool, **options: Any) -> None:
 @command.command("key")
 @job_options
 @lane_options
-@form_option
-@json_option
-def key(form: str, as_json: bool, **options: Any) -> None:
+@answer_options
+def key(form: str, as_json: bool, against: Path | None, **options: Any) -> None:
     """Print the key for a CI's cache: exact, and the prefixes from which a restore may start."""
-    found = _key(options, _lane(options))
-    if as_json:
-        print_json("cache-key", found.to_json())
-    elif form == "github":
-        prefixes = "\n".join(found.restore_prefixes)
-        click.echo(f"key={found}\nrestore-keys<<ARCHPATCH\n{prefixes}\nARCHPATCH")
-    else:
-        click.echo(found)
+    show_key("cache-key", _key(options, _lane(options)), form=form, as_json=as_json, against=against)
 
 
 @command.command("restore")

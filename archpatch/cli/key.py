@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from archpatch.jobs import Order
     from archpatch.storage.key import Key
 
-__all__ = ["extra_inputs", "extra_options", "key_options", "show_key"]
+__all__ = ["answer_options", "extra_inputs", "extra_options", "show_key"]
 
 
 def extra_options(function: Any) -> Any:
@@ -47,11 +47,10 @@ def extra_options(function: Any) -> Any:
     return function
 
 
-def key_options(function: Any) -> Any:
-    """Add what every key takes: --extra, --extra-file, --against, --format."""
+def answer_options(function: Any) -> Any:
+    """Add how a key is told: --against, --format, --json."""
     for decorate in reversed(
         (
-            extra_options,
             click.option(
                 "--against",
                 type=click.Path(path_type=Path, dir_okay=False),
@@ -63,8 +62,9 @@ def key_options(function: Any) -> Any:
                 type=click.Choice(["text", "github"]),
                 default="text",
                 show_default=True,
-                help="github: key and restore-keys as lines for $GITHUB_OUTPUT.",
+                help="github: key and restore-keys (one a line) for $GITHUB_OUTPUT.",
             ),
+            json_option,
         )
     ):
         function = decorate(function)
@@ -84,17 +84,17 @@ def command() -> None:
 @wheelhouse_option
 @toolkit_option
 @offline_option
-@key_options
-@json_option
+@extra_options
+@answer_options
 @click.pass_context
 def wheelhouse(ctx: click.Context, /, packages: tuple[str, ...], form: str, as_json: bool, **options: Any) -> None:
     """Print the key of a wheelhouse with these packages, or with the cells of [tool.archpatch.plan]."""
     from archpatch.keys import wheelhouse_key
 
     extra = extra_inputs(options["extra"], options["extra_file"])
-    workshop = workshop_from(ctx, torch=options["torch"])
+    workshop = workshop_from(ctx, torch=options["torch"], fetches=False)
     key = wheelhouse_key(_orders(ctx, packages), workshop=workshop, extra=extra)
-    show_key("key-wheelhouse", key, form="json" if as_json else form, against=options["against"])
+    show_key("key-wheelhouse", key, form=form, as_json=as_json, against=options["against"])
 
 
 def _orders(ctx: click.Context, packages: Iterable[str]) -> list[Order]:
@@ -129,14 +129,15 @@ def extra_inputs(pairs: Iterable[str], files: Iterable[Path]) -> dict[str, str]:
     return found | {f"file.{file.name}": sha256_of(file) for file in files}
 
 
-def show_key(command: str, key: Key, *, form: str, against: Path | None) -> None:
-    """Print a key as `text`, `json` or `github`, and say what differs from the key in the file `against`."""
+def show_key(command: str, key: Key, *, form: str, as_json: bool = False, against: Path | None = None) -> None:
+    """Print a key as `text`, as lines for `github` or as JSON; say what differs from the key in the file `against`."""
     told = key.to_json()
     changes = {} if against is None else _changes(_read_inputs(against), told["inputs"])
-    if form == "json":
+    if as_json:
         print_json(command, told if against is None else {**told, "changes": changes})
     elif form == "github":
-        click.echo(f"key={key}\nrestore-keys={' '.join(told['restore_prefixes'])}")
+        # A value of several lines stands between two marks; no prefix can be one: each ends with a hyphen.
+        click.echo("\n".join([f"key={key}", "restore-keys<<END", *told["restore_prefixes"], "END"]))
     else:
         click.echo(key)
     for name, change in changes.items():

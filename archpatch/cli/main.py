@@ -66,7 +66,7 @@ def cli(ctx: click.Context, config: Path | None) -> None:
     settings = Settings(config)
     ctx.obj = settings
     # A command's options take their defaults from here; it is read when the first of them asks.
-    ctx.default_map = settings.defaults_for(ctx.invoked_subcommand)
+    ctx.default_map = settings.defaults_for(cli.get_command(ctx, ctx.invoked_subcommand or ""))
 
 
 def run(arguments: Sequence[str]) -> int:

@@ -175,7 +175,7 @@ def terms_from(ctx: click.Context) -> Terms:
     )
 
 
-def workshop_from(ctx: click.Context, *, torch: str | None = None) -> Workshop:
+def workshop_from(ctx: click.Context, *, torch: str | None = None, fetches: bool = True) -> Workshop:
     """Return what all orders of a command share; warn of what is ignored in the environment."""
     import os
 
@@ -186,7 +186,7 @@ def workshop_from(ctx: click.Context, *, torch: str | None = None) -> Workshop:
     environ = dict(os.environ)
     if ctx.params.get("max_jobs"):
         environ["MAX_JOBS"] = str(ctx.params["max_jobs"])
-    workshop = Workshop(environ, torch=None if torch is None else named_torch(torch))
+    workshop = Workshop(environ, torch=None if torch is None else named_torch(torch), fetches=fetches)
     for note in workshop.notes:
         warn(note)
     return workshop

@@ -21,7 +21,7 @@ from archpatch.cli.settings import plan_of
 from archpatch.cli.show import Teller, print_json, print_table
 
 if TYPE_CHECKING:
-    from archpatch.wheelhouse.plan import Result
+    from archpatch.wheelhouse.plan import Cell, Result
 
 
 @click.command("plan")
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     type=click.Choice(["text", "github"]),
     default="text",
     show_default=True,
-    help="github: a job matrix of the cells that are not filed, on one line.",
+    help="github: a job matrix on one line, with a cell for each wheel that is not filed.",
 )
 @json_option
 @click.pass_context
@@ -58,8 +58,14 @@ def command(ctx: click.Context, /, form: str, as_json: bool, **_: Any) -> None:
 
 
 def _github(results: tuple[Result, ...]) -> dict[str, Any]:
-    """Return the matrix of a GitHub job: a cell that cannot be looked at here may well be built elsewhere."""
+    """Return the matrix of a GitHub job: a cell that cannot be looked at here may well be built elsewhere.
+
+    Of cells that come to the same wheel (h100 and h200) it has the first: a refresh files the wheel for the others.
+    """
     from archpatch.wheelhouse.plan import State
 
-    open_states = (State.BUILD, State.FAILED)
-    return {"include": [result.cell.to_json() for result in results if result.state in open_states]}
+    cells: dict[str, Cell] = {}
+    for result in results:
+        if result.state in (State.BUILD, State.FAILED):
+            cells.setdefault(result.fingerprint or result.cell.id, result.cell)
+    return {"include": [cell.to_json() for cell in cells.values()]}

@@ -16,6 +16,10 @@ if TYPE_CHECKING:
 __all__ = ["Settings", "origin", "plan_of"]
 
 
+#: Groups whose --gpu says what is looked at: what a project is built for does not choose that.
+_LOOKING = ("wheelhouse", "cache")
+
+
 class Settings:
     """The project's settings, read from their file when they are first needed."""
 
@@ -34,24 +38,23 @@ class Settings:
         """The recipes that the file adds or overrides."""
         return self.config.recipes
 
-    def defaults_for(self, command: str | None) -> dict[str, Any]:
+    def defaults_for(self, command: click.Command | None) -> dict[str, Any]:
         """Return click's `default_map` for the group: the settings under the name of the command that runs."""
         if command is None:
             return {}
         # A command takes what it has an option for and passes over the rest.
         values = dict(self.config.values)
-        if command == "wheelhouse":
-            return {
-                command: dict.fromkeys(("list", "path", "requirements", "index", "verify"), without_request(values))
-            }
-        if command == "slim":
+        if command.name in _LOOKING:
+            values = without_request(values)
+        if command.name == "slim":
             # Where wheels are filed is no wish to file this one.
             values.pop("wheelhouse", None)
-        return {command: values}
+        below = dict.fromkeys(command.commands, values) if isinstance(command, click.Group) else values
+        return {str(command.name): below}
 
 
 def without_request(values: dict[str, Any]) -> dict[str, Any]:
-    """Return settings without what a build is for, which does not choose what is looked at."""
+    """Return settings without what a build is for."""
     return {name: value for name, value in values.items() if name not in ("arch", "gpu")}
 
 

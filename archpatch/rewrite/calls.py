@@ -13,7 +13,7 @@ from archpatch.rewrite.lookups import call_name
 from archpatch.rewrite.rows import Find, Group, Item, Position, Row, branches, item, scope
 from archpatch.rewrite.tree import Spot, Tree
 
-__all__ = ["Put", "Run", "handed_to", "runs"]
+__all__ = ["Put", "Run", "handed_to", "put_by", "runs"]
 
 Put = tuple[cst.BaseExpression, cst.BaseExpression]
 """(the list, the word that is put into it); the word is the last argument of the call."""
@@ -55,6 +55,19 @@ def runs(tree: Tree, finds: Mapping[int, Find], read_put: _ReadPut) -> Iterator[
             items = tuple(item(value, finds, position) for _, value, position in puts)
             if any(id(found.node) in finds for found in items):
                 yield Run(block=block, receiver=puts[0][0], name=name, items=items)
+
+
+def put_by(method: str, statement: cst.CSTNode) -> Put | None:
+    """Return what a statement that calls `method` of a list with one argument puts into it; None for any other."""
+    match statement:
+        case cst.Expr(
+            value=cst.Call(
+                func=cst.Attribute(value=receiver, attr=cst.Name(value=name)),
+                args=[cst.Arg(keyword=None, star="", value=value)],
+            )
+        ) if name == method:
+            return receiver, value
+    return None
 
 
 def handed_to(method: str, finds: Mapping[int, Find]) -> Iterator[Find]:

@@ -21,8 +21,8 @@ __all__ = [
     "Unchanged",
 ]
 
-#: Part of every build fingerprint: raised whenever the same input would give other bytes than before.
-REWRITE_GENERATION: Final = 4
+#: Part of every build fingerprint: raised once per release in which an input gives other bytes than in the one before.
+REWRITE_GENERATION: Final = 5
 
 PairAction = Action | Literal["guarded"]
 """What becomes of a pair of the text; `guarded`: the guard decides when `setup.py` runs."""

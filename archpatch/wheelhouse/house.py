@@ -88,7 +88,12 @@ class Wheelhouse:
 
     def wheels(self) -> Iterator[Path]:
         """Yield whatever has a wheel's place and name once, sorted; unfinished files are left out."""
-        yield from sorted(path for path in self.root.glob("*/*/*.whl") if not path.parent.parent.name.startswith("."))
+        yield from sorted(wheel for folder in self._arch_folders() for wheel in folder.glob("*/*.whl"))
+
+    def _arch_folders(self) -> Iterator[Path]:
+        """Yield the folders of wheels by what they hold. They stay, while those of the index come and go."""
+        others = ("gpu", INDEX)
+        yield from (path for path in self.root.glob("[!.]*") if path.name not in others and path.is_dir())
 
     def entries(self) -> Iterator[Entry]:
         """Yield every wheel that has a record which fits it, as far as a glance tells."""
@@ -228,9 +233,9 @@ class Wheelhouse:
                 gpus[entry.wheel].add(gpu)
         listed = []
         for entry in self.entries():
-            if without is None or _real(entry.wheel) != _real(without):
+            if entry.wheel != without:
                 with contextlib.suppress(WheelhouseDamaged, UnreadableBinary, MissingFile, OSError):
-                    filed = gpus[_real(entry.wheel)]
+                    filed = gpus[entry.wheel]
                     listed.append(Listed.read(entry.wheel, entry.record, root=self.root, gpus=filed))
         return index_pages(listed)
 
@@ -287,7 +292,6 @@ class Wheelhouse:
                 sync_folder(folder)
             finally:
                 shutil.rmtree(staging, ignore_errors=True)
-            self._keep_index()
         return Entry(wheel=target, record=record)
 
     def _place(self, staged: Path, target: Path) -> None:
@@ -335,16 +339,15 @@ class Wheelhouse:
         folder = self.root / gpu_folder(gpu, stack)
         link = folder / entry.wheel.name
         target = relative_link(entry.wheel, link)
-        if link.is_symlink() and link.readlink() == target and not any(_rivals(link)):
+        placed = link.is_symlink() and link.readlink() == target and not any(_rivals(link))
+        if placed and not self._unfinished.exists():
             return link
         with self._writing(link):
-            placed = _offer(link, target)
-            self._keep_index()
-        return placed
+            return _offer(link, target)
 
     def write_index(self) -> Path:
         """Write the static index of what is here, and return its folder."""
-        with self.lock(_WRITING):
+        with self._writing(self.root / INDEX / "index.html"):
             self._write_index()
         return self.root / INDEX
 
@@ -361,6 +364,9 @@ class Wheelhouse:
     def remove(self, entry: Entry) -> None:
         """Take a wheel out: from the index and the GPU types, then the wheel, which ends it, then its record."""
         with self._writing(entry.wheel):
+            if record_path(entry.wheel).is_file() and self.entry(entry.wheel).record != entry.record:
+                # Another process replaced it since.
+                return
             self._keep_index(without=entry.wheel)
             for gpu in self.gpus():
                 for link in self.links(gpu):
@@ -385,22 +391,35 @@ class Wheelhouse:
 
     @contextlib.contextmanager
     def _writing(self, path: Path) -> Iterator[None]:
-        """Hold the lock of all who write, with the folder of `path` made and what killed processes left swept away."""
+        """Hold the lock of all who write, with the folder of `path` made and what killed processes left swept away.
+
+        In the end the index, if there is one, is brought up to date.
+        """
         with self.lock(_WRITING), disk_errors(path):
             path.parent.mkdir(parents=True, exist_ok=True)
             self._sweep()
+            self._unfinished.touch()
             yield
+            self._keep_index()
+            self._unfinished.unlink()
+
+    @property
+    def _unfinished(self) -> Path:
+        """What is there from before a change until the index fits it, also when whoever wrote was killed."""
+        return self.root / HIDDEN / "unfinished"
 
     def _sweep(self) -> None:
         """Remove what killed processes left; the lock is held, so nobody is at work on any of it."""
-        for staging in self.root.glob(f"*/*/{_STAGING}"):
-            shutil.rmtree(staging, ignore_errors=True)
-        for record in self.root.glob("*/*/*.whl.json"):
-            if not record.with_suffix("").exists():
-                record.unlink()
+        for folder in self._arch_folders():
+            for staging in folder.glob(f"*/{_STAGING}"):
+                shutil.rmtree(staging, ignore_errors=True)
+            for record in folder.glob("*/*.whl.json"):
+                if not record.with_suffix("").exists():
+                    record.unlink()
         hidden = self.root / HIDDEN
-        for unfinished in (*self.root.glob("gpu/*/*/.*.tmp"), *hidden.glob("memo/.*.tmp")):
-            unfinished.unlink()
+        for folder in (self.root / "gpu", self.root / INDEX, hidden / "memo"):
+            for unfinished in folder.rglob(".*.tmp"):
+                unfinished.unlink()
         for path in hidden.glob("locks/*.lock"):
             if path.stem != _WRITING:
                 _remove_if_free(path)

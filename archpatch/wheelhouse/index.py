@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -78,12 +79,21 @@ def index_pages(wheels: Iterable[Listed]) -> dict[PurePosixPath, str]:
 def out_of_date(root: Path, pages: Pages) -> Iterator[Path]:
     """Yield the files of the index below `root` that are missing, unlike `pages`, or no longer among them."""
     for path, text in pages.items():
-        page = root / path
-        if not page.is_file() or page.read_bytes() != text.encode():
-            yield page
-    for page in sorted((root / INDEX).rglob("index.*")):
-        if page.suffix in (".html", ".json") and PurePosixPath(page.relative_to(root).as_posix()) not in pages:
-            yield page
+        if _content(root / path) != text.encode():
+            yield root / path
+    # Unlike `Path.rglob`, this is no error where another process removes a folder meanwhile.
+    for folder, _, names in sorted(os.walk(root / INDEX)):
+        for page in (Path(folder, name) for name in sorted(names)):
+            is_page = page.name in ("index.html", "index.json")
+            if is_page and PurePosixPath(page.relative_to(root).as_posix()) not in pages:
+                yield page
+
+
+def _content(page: Path) -> bytes | None:
+    try:
+        return page.read_bytes()
+    except OSError:
+        return None
 
 
 def write_pages(root: Path, pages: Pages) -> None:

@@ -22,8 +22,8 @@ class Record:
     """All that is known of one wheel.
 
     `device_code` is what was read back from the wheel, `extensions` the same per extension; both are spelled `sm_90a`
-    and `compute_90`. `pairs` are the decisions of the rewrite, `flag_sources` the places that it left to a guard.
-    `times` are seconds, `size` is bytes, `created` is UTC.
+    and `compute_90`. `pairs` are the decisions of the rewrite, `flag_sources` the places that it left to a guard, and
+    those where CMake gets archs through a variable. `times` are seconds, `size` is bytes, `created` is UTC.
     """
 
     name: str

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import subprocess
-import sys
 import zipfile
 from pathlib import Path
 
@@ -166,22 +165,9 @@ def test_a_hit_imports_no_torch_and_opens_no_socket(archpatch: CommandLine, mini
     make_sdist(mini, archpatch.folder / "index")
     environ = only_index(archpatch.folder / "index")
     archpatch("build", "archpatch_mini==0.1.0", "--arch", "9.0", environ=environ).wheel.touch()
-    code = (
-        "import sys, socket; socket.socket.connect = None; from archpatch.cli.main import run;"
-        "status = run(['build', 'archpatch_mini==0.1.0', '--arch', '9.0', '--json']);"
-        "print([name for name in ('torch', 'unearth', 'httpx2', 'build') if name in sys.modules], file=sys.stderr);"
-        "sys.exit(status)"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=archpatch.folder,
-        env=archpatch.environment(),
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert json.loads(done.stdout)["wheels"][0]["hit"] is True
-    assert done.stderr.strip().splitlines()[-1] == "[]"
+    watched = ("torch", "unearth", "httpx2", "build")
+    told, imported = archpatch.inside("build", "archpatch_mini==0.1.0", "--arch", "9.0", watched=watched)
+    assert (told["wheels"][0]["hit"], imported) == (True, [])
     offline = archpatch("build", "archpatch_mini", "--arch", "9.0", "--offline", "--json").json
     assert offline["wheels"][0]["hit"] is True
 

@@ -92,6 +92,7 @@ def faults(house: Wheelhouse) -> list[str]:
     return [*map(str, verify(house)), *unfit]
 
 
+@pytest.mark.thorough
 def test_a_crowd_builds_each_wheel_once(archpatch: CommandLine) -> None:
     make_sdist(FIXTURES / "mini", archpatch.folder / "index")
     cache = archpatch.folder / "cache"

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from commandline import output_of
 
 from archpatch.arch.coverage import Verdict
 from archpatch.arch.gpu import find_gpu
@@ -35,26 +36,12 @@ extern "C" void launch(float *x, int n) { scale<<<1, 32>>>(x, n); }
 Compile = Callable[..., Path]
 
 
-def run(command: list[object], **options: object) -> str:
-    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, check=False, **options)  # type: ignore[call-overload]
-    assert done.returncode == 0, done.stdout + done.stderr
-    return str(done.stdout)
-
-
-@pytest.fixture(scope="module")
-def nvcc() -> Path:
-    found = shutil.which("nvcc", path=f"{CUDA_HOME / 'bin'}:{os.environ['PATH']}")
-    if found is None:
-        pytest.skip("there is no nvcc")
-    return Path(found)
-
-
 @pytest.fixture
 def compiled(nvcc: Path, tmp_path: Path) -> Compile:
     (tmp_path / "k.cu").write_text(KERNEL)
 
     def compile_to(name: str, *flags: str) -> Path:
-        run([nvcc, "-Xcompiler", "-fPIC", tmp_path / "k.cu", *flags, "-o", tmp_path / name])
+        output_of([nvcc, "-Xcompiler", "-fPIC", tmp_path / "k.cu", *flags, "-o", tmp_path / name])
         return tmp_path / name
 
     return compile_to
@@ -132,8 +119,8 @@ def test_a_library_that_nvcc_links_holds_an_empty_cubin_of_its_default_arch(
     compiled: Compile, nvcc: Path, cuobjdump: Path, tmp_path: Path
 ) -> None:
     built = compiled("k.o", "-c", "-gencode", "arch=compute_90,code=sm_90")
-    run([nvcc, "-shared", built, "-o", tmp_path / "by_nvcc.so"])
-    run(["g++", "-shared", built, "-o", tmp_path / "by_gxx.so"])
+    output_of([nvcc, "-shared", built, "-o", tmp_path / "by_nvcc.so"])
+    output_of(["g++", "-shared", built, "-o", tmp_path / "by_gxx.so"])
     assert spelled(tmp_path / "by_nvcc.so") == ["sm_75", "sm_90"]
     assert spelled(tmp_path / "by_gxx.so") == ["sm_90"]
     assert as_the_oracle_sees(tmp_path / "by_nvcc.so") == oracle(cuobjdump, tmp_path / "by_nvcc.so")
@@ -144,7 +131,7 @@ def test_after_a_device_link_only_the_linked_code_can_be_loaded(
     compiled: Compile, nvcc: Path, cuobjdump: Path, tmp_path: Path
 ) -> None:
     built = compiled("k.o", "-c", "-rdc=true", "-gencode", "arch=compute_90,code=[sm_90,compute_90]")
-    run([nvcc, "-shared", "-arch=sm_90", built, "-o", tmp_path / "k.so"])
+    output_of([nvcc, "-shared", "-arch=sm_90", built, "-o", tmp_path / "k.so"])
     binary = read(tmp_path / "k.so")
     assert spelled(tmp_path / "k.so") == ["sm_90", "compute_90"]
     assert [*map(str, binary.loadable)] == ["sm_90"]
@@ -168,7 +155,7 @@ def mini_wheel(nvcc: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("mini")
     shutil.copytree(FIXTURES / "mini", folder / "mini")
     environ = {**os.environ, "CUDA_HOME": str(nvcc.parent.parent), "MAX_JOBS": "1"}
-    run([sys.executable, "-m", "build", "--wheel", "--no-isolation", folder / "mini", "-o", folder], env=environ)
+    output_of([sys.executable, "-m", "build", "--wheel", "--no-isolation", folder / "mini", "-o", folder], env=environ)
     (built,) = folder.glob("*.whl")
     return built
 
@@ -189,7 +176,7 @@ def test_a_relabelled_wheel_installs_and_its_extension_loads(mini_wheel: Path, t
     verify_record(labelled)
     assert read_metadata(labelled).tags == read_metadata(mini_wheel).tags
     site = tmp_path / "site"
-    run([sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--no-index", "--target", site, labelled])
+    output_of([sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--no-index", "--target", site, labelled])
     # Without a GPU the kernel cannot run; the extension must still load, and say so in CUDA's words.
     script = """
 import importlib.metadata, archpatch_mini
@@ -199,6 +186,6 @@ try:
 except RuntimeError as error:
     print("CUDA:", error)
 """
-    version, said = run([sys.executable, "-c", script], env={**os.environ, "PYTHONPATH": str(site)}).splitlines()
+    version, said = output_of([sys.executable, "-c", script], env={**os.environ, "PYTHONPATH": str(site)}).splitlines()
     assert version == "0.1.0+cu130torch2.14.1sm90"
     assert said == str(3 * sum(range(1000))) or said.startswith("CUDA: ")

@@ -259,6 +259,7 @@ print(json.dumps({"built": os.stat(os.environ["TORCH_EXTENSIONS_DIR"] + "/tiny/t
 """
 
 
+@pytest.mark.thorough
 def test_a_torch_extension_is_built_once_and_again_when_a_header_changes(place: Path) -> None:
     first = program(place, "first")
     source = place / "source" / "tiny.cpp"
@@ -366,6 +367,7 @@ def torn(shared: Path) -> list[str]:
     return found
 
 
+@pytest.mark.thorough
 def test_many_that_are_killed_at_random_leave_nothing_torn(place: Path) -> None:
     seed = random.SystemRandom().randrange(2**32)
     sys.stdout.write(f"seed {seed}\n")

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -43,7 +40,9 @@ def test_a_ci_gets_lines_for_its_outputs(archpatch: CommandLine) -> None:
     told = key(archpatch, MAMBA, "--gpu", "l4")
     assert key(archpatch, MAMBA, "--gpu", "l4", "--format", "github").splitlines() == [
         f"key={told}",
-        f"restore-keys={told[:-16]}",
+        "restore-keys<<END",
+        told[:-16],
+        "END",
     ]
 
 
@@ -89,20 +88,15 @@ def test_a_mistake_is_said(archpatch: CommandLine, arguments: tuple[str, ...], m
     assert message in answer.stderr
 
 
+def test_without_a_toolkit_none_is_fetched(archpatch: CommandLine) -> None:
+    options = (MAMBA, "--gpu", "h200", "--torch", "2.14.1+cu130", "--toolkit", "pypi", "--json")
+    cache = archpatch.folder / "cache"
+    told = archpatch("key", "wheelhouse", *options, environ={"ARCHPATCH_CACHE": str(cache)})
+    assert (told.status, told.json["inputs"]["nvcc"]) == (0, "none")
+    assert not cache.exists()
+
+
 def test_it_imports_no_torch_and_opens_no_socket(archpatch: CommandLine) -> None:
-    code = (
-        "import sys, socket; socket.socket.connect = None; from archpatch.cli.main import run;"
-        f"status = run(['key', 'wheelhouse', {MAMBA!r}, {CONV!r}, '--gpu', 'h200', '--json']);"
-        "print([name for name in ('torch', 'libcst', 'unearth', 'httpx2', 'rich') if name in sys.modules],"
-        " file=sys.stderr); sys.exit(status)"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=archpatch.folder,
-        env=archpatch.environment(),
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert json.loads(done.stdout)["schema"] == "archpatch.key-wheelhouse/1"
-    assert done.stderr.strip() == "[]"
+    watched = ("torch", "libcst", "unearth", "httpx2", "rich")
+    told, imported = archpatch.inside("key", "wheelhouse", MAMBA, CONV, "--gpu", "h200", watched=watched)
+    assert (told["schema"], imported) == ("archpatch.key-wheelhouse/1", [])

@@ -8,7 +8,6 @@ import os
 import re
 import resource
 import shutil
-import subprocess
 import sys
 import time
 import zipfile
@@ -17,7 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from commandline import CUDA_HOME, FIXTURES, CommandLine, dumped
+from commandline import CUDA_HOME, FIXTURES, CommandLine, dumped, output_of
 
 from archpatch.wheels.device_sections import read_device_sections
 from archpatch.wheels.elf import Binary
@@ -53,20 +52,6 @@ GENCODE = (
 Compile = Callable[..., Path]
 
 
-def run(command: list[object], **options: object) -> str:
-    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, check=False, **options)  # type: ignore[call-overload]
-    assert done.returncode == 0, done.stdout + done.stderr
-    return str(done.stdout)
-
-
-@pytest.fixture(scope="module")
-def nvcc() -> Path:
-    found = shutil.which("nvcc", path=f"{CUDA_HOME / 'bin'}:{os.environ['PATH']}")
-    if found is None:
-        pytest.skip("there is no nvcc")
-    return Path(found)
-
-
 @pytest.fixture
 def linked(nvcc: Path, tmp_path: Path) -> Compile:
     """Compile both units and link them, by the host's linker as torch does, or by nvcc."""
@@ -76,11 +61,11 @@ def linked(nvcc: Path, tmp_path: Path) -> Compile:
         for name, source in UNITS.items():
             (tmp_path / name).write_text(source)
             objects.append(tmp_path / f"{name}.o")
-            run([nvcc, "-Xcompiler", "-fPIC", "-c", *GENCODE, *flags, tmp_path / name, "-o", objects[-1]])
+            output_of([nvcc, "-Xcompiler", "-fPIC", "-c", *GENCODE, *flags, tmp_path / name, "-o", objects[-1]])
         library = tmp_path / "_C.so"
         linker = [nvcc, *flags] if by_nvcc else ["g++", "-L", CUDA_HOME / "lib64"]
         tail = [*GENCODE] if "-rdc=true" in flags else [] if by_nvcc else ["-lcudart_static", "-ldl", "-lrt"]
-        run([*linker, "-shared", *objects, "-o", library, *tail])
+        output_of([*linker, "-shared", *objects, "-o", library, *tail])
         return library
 
     return compile_and_link
@@ -96,7 +81,7 @@ def cubins(cuobjdump: Path, library: Path, into: Path, arch: str) -> Counter[str
     """Return the hashes of the cubins of one arch, as cuobjdump takes them out."""
     shutil.rmtree(into, ignore_errors=True)
     into.mkdir(parents=True)
-    run([cuobjdump, "-all", "-xelf", f"sm_{arch}", library], cwd=into)
+    output_of([cuobjdump, "-all", "-xelf", f"sm_{arch}", library], cwd=into)
     files = [path for path in into.iterdir() if re.search(rf"\.sm_{arch}\.cubin$", path.name)]
     return Counter(hashlib.sha256(path.read_bytes()).hexdigest() for path in files)
 
@@ -112,7 +97,7 @@ def cubins(cuobjdump: Path, library: Path, into: Path, arch: str) -> Counter[str
         (("--gpu", "b300"), {"sm_100"}),
         (("--gpu", "rtx-50"), {"compute_90"}),
     ],
-    ids=" ".join,
+    ids=lambda value: " ".join(sorted(value)),
 )
 def test_what_stays_is_what_was_there_to_the_byte(
     archpatch: CommandLine, linked: Compile, cuobjdump: Path, mode: str, asked: tuple[str, ...], expected: set[str]
@@ -135,7 +120,7 @@ def test_what_stays_is_what_was_there_to_the_byte(
 def test_a_slimmed_library_loads_and_asks_for_a_gpu(archpatch: CommandLine, linked: Compile) -> None:
     narrow = slim(archpatch, linked(), "--arch", "9.0")
     script = "import ctypes, sys; lib = ctypes.CDLL(sys.argv[1]); print(lib.run_scale(None, 0), lib.run_shift(None, 0))"
-    codes = run([sys.executable, "-c", script, narrow]).split()
+    codes = output_of([sys.executable, "-c", script, narrow]).split()
     # cudaErrorNoDevice, cudaErrorInsufficientDriver: what it says where there is no GPU; 0 and 209 are for other tests.
     assert set(codes) <= {"0", "35", "100", "209"}
     assert ctypes.CDLL(str(narrow)).run_scale is not None
@@ -173,7 +158,7 @@ def test_link_time_code_is_refused(archpatch: CommandLine, nvcc: Path, linked: C
     linked()
     flags = ["-Xcompiler", "-fPIC", "-gencode", "arch=compute_90,code=[lto_90,sm_90]", "-rdc=true"]
     library = archpatch.folder / "lto.so"
-    run([nvcc, *flags, "-shared", archpatch.folder / "scale.cu", "-o", library])
+    output_of([nvcc, *flags, "-shared", archpatch.folder / "scale.cu", "-o", library])
     answer = archpatch("slim", library, "--arch", "9.0", "-o", archpatch.folder / "slim", "--allow-relocatable")
     assert answer.status == 3
     assert "lto_90 is neither a cubin nor PTX" in answer.stderr
@@ -213,9 +198,9 @@ def test_a_slimmed_wheel_installs_and_its_extension_loads(archpatch: CommandLine
     wide = archpatch("build", FIXTURES / "mini", "--arch", "8.0;9.0").wheel
     narrow = slim(archpatch, wide, "--arch", "9.0")
     site = archpatch.folder / "site"
-    run([sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--no-index", "--target", site, narrow])
+    output_of([sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--no-index", "--target", site, narrow])
     script = "import importlib.metadata as m, archpatch_mini._C; print(m.version('archpatch_mini'))"
-    version = run([sys.executable, "-c", f"import torch; {script}"], env={**os.environ, "PYTHONPATH": str(site)})
+    version = output_of([sys.executable, "-c", f"import torch; {script}"], env={**os.environ, "PYTHONPATH": str(site)})
     assert re.fullmatch(r"0\.1\.0\+cu130torch[\d.]+sm90", version.strip())
 
 

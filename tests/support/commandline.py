@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import io
 import json
@@ -11,7 +12,7 @@ import subprocess
 import sys
 import tarfile
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -83,6 +84,23 @@ class CommandLine:
         assert "Traceback" not in done.stderr, done.stderr
         return Answer(done.returncode, done.stdout, done.stderr)
 
+    def inside(self, *arguments: str, watched: tuple[str, ...]) -> tuple[dict[str, Any], list[str]]:
+        """Run it where no socket can be opened; return what `--json` prints, and which `watched` were imported."""
+        code = (
+            "import sys, socket; socket.socket.connect = None; from archpatch.cli.main import run;"
+            f"status = run({[*arguments, '--json']!r});"
+            f"print([name for name in {watched!r} if name in sys.modules], file=sys.stderr); sys.exit(status)"
+        )
+        done = subprocess.run(
+            [sys.executable, "-c", code],
+            cwd=self.folder,
+            env=self.environment(),
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        return json.loads(done.stdout), ast.literal_eval(done.stderr.strip().splitlines()[-1])
+
     def published(self) -> list[str]:
         """Return what a reader can see in the wheelhouse."""
         seen = (path for path in self.wheelhouse.rglob("*.whl*") if ".archpatch" not in path.parts)
@@ -102,6 +120,13 @@ class CommandLine:
                     if str(self.folder / "tmp") in command and re.search(r"nvcc|cicc|ptxas|cc1plus|ninja", command):
                         found.append(command)
         return found
+
+
+def output_of(command: Sequence[object], **options: object) -> str:
+    """Run a tool that has to succeed and return what it printed."""
+    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, check=False, **options)  # type: ignore[call-overload]
+    assert done.returncode == 0, done.stdout + done.stderr
+    return str(done.stdout)
 
 
 def dumped(cuobjdump: Path, library: Path) -> set[str]:

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+import tempfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -33,6 +34,15 @@ def archpatch(tmp_path: Path) -> CommandLine:
 def mini(tmp_path: Path) -> Path:
     """A copy of the miniature CUDA project, to change at will."""
     return Path(shutil.copytree(FIXTURES / "mini", tmp_path / "mini"))
+
+
+@pytest.fixture(scope="session")
+def nvcc() -> Path:
+    """The nvcc of the machine's toolkit."""
+    found = shutil.which("nvcc", path=f"{CUDA_HOME / 'bin'}:{os.environ['PATH']}")
+    if found is None:
+        pytest.skip("there is no nvcc")
+    return Path(found)
 
 
 @pytest.fixture(scope="session")
@@ -89,6 +99,14 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Entry, ...]:
 
     with ThreadPoolExecutor(2) as pool:
         return tuple(pool.map(make, orders))
+
+
+@pytest.fixture
+def in_memory(tmp_path: Path) -> Iterator[Path]:
+    """A folder in memory, where the machine has such a place: all that is filed is synced, and disks are slow."""
+    shared = Path("/dev/shm")
+    with tempfile.TemporaryDirectory(dir=shared if os.access(shared, os.W_OK) else tmp_path) as folder:
+        yield Path(folder)
 
 
 @pytest.fixture

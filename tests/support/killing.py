@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import IO, NoReturn
+from typing import IO, Any, NoReturn
 
 from commandline import CommandLine
 
@@ -19,8 +19,9 @@ from commandline import CommandLine
 KILLS = int(os.environ.get("ARCHPATCH_TEST_KILLS", "50"))
 SEED = os.environ.get("ARCHPATCH_TEST_SEED") or secrets.token_hex(4)
 
-#: What changes a file system, or waits for a lock, as Python's audit events name it.
-_STEPS = ("open", "os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.symlink", "os.chmod", "fcntl.flock")
+#: What changes a file system, or asks for a lock, as Python's audit events name it; and opening a file to write.
+_STEPS = ("os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.symlink", "os.utime", "fcntl.flock")
+_TO_WRITE = os.O_WRONLY | os.O_RDWR | os.O_CREAT
 
 
 def drawn(name: str) -> random.Random:
@@ -47,11 +48,11 @@ class Victim:
         assert process.returncode == 0, rest
         return ended - started
 
-    def kill(self, archpatch: CommandLine, *, after: float) -> bool:
-        """Kill it `after` seconds of the phase; return whether it was still in that phase."""
+    def kill(self, archpatch: CommandLine, *, after: Callable[[], object]) -> bool:
+        """Kill it when its phase began and `after` returns; return whether it was still in that phase."""
         with self._started(archpatch) as process:
             _told(process, self.begins)
-            time.sleep(after)
+            after()
             process.kill()
             _, rest = process.communicate()
         return process.returncode == -signal.SIGKILL and self.ends not in rest
@@ -116,9 +117,9 @@ def killed_before_step(run: Callable[[], object], number: int) -> bool:
 def _count_down(run: Callable[[], object], number: int) -> None:
     left = number
 
-    def step(event: str, _: object) -> None:
+    def step(event: str, arguments: tuple[Any, ...]) -> None:
         nonlocal left
-        if event in _STEPS:
+        if event in _STEPS or (event == "open" and arguments[2] & _TO_WRITE):
             left -= 1
             if left == 0:
                 os.kill(os.getpid(), signal.SIGKILL)

@@ -5,15 +5,16 @@ Also `chain.from_iterable([[...], [...]])`. A list in it that loses all goes as 
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import libcst as cst
 
+from archpatch.rewrite.calls import Put, put_by
 from archpatch.rewrite.destination import destination
 from archpatch.rewrite.elements import Elements, edit_elements, element_items, holders
-from archpatch.rewrite.rows import Branch, Change, Find, Group, Row, branches, scope
+from archpatch.rewrite.for_loops import looped_into
+from archpatch.rewrite.rows import Branch, Change, Find, Group, Row, branches
 from archpatch.rewrite.tree import Spot, Tree
 
 __all__ = ["rows"]
@@ -40,14 +41,10 @@ def _place(tree: Tree, outer: Spot) -> tuple[Group, tuple[Branch, ...]] | None:
     """Return where the elements of the lists in `outer` end up, and under which conditions; None where nobody knows."""
     parent = outer.parent
     call = parent and parent.parent
-    if parent and isinstance(parent.node, cst.For) and outer.field == "iter":
-        receiver = _receiver(parent.node, tree)
-        # A loop over lists that are there runs: only what is around it may not.
-        return None if receiver is None else (Group(scope(parent), tree.name(receiver)), branches(parent))
     if parent and call and _takes_apart(call.node, parent.node):
         group = destination(tree, call)
         return None if isinstance(group, str) else (group, branches(call))
-    return None
+    return looped_into(outer, tree, _extend)
 
 
 def _takes_apart(call: cst.CSTNode, arg: cst.CSTNode) -> bool:
@@ -67,43 +64,11 @@ def _is_chain(node: cst.CSTNode) -> bool:
     return False
 
 
-def _receiver(loop: cst.For, tree: Tree) -> cst.BaseExpression | None:
-    """Return the list to which the loop adds each list, None where it or something else does more with them."""
-    match loop.target, loop.body, loop.orelse:
-        case (
-            cst.Name(value=name),
-            cst.IndentedBlock(body=[cst.SimpleStatementLine(body=[small])]) | cst.SimpleStatementSuite(body=[small]),
-            None,
-        ) if loop.asynchronous is None and _stays_inside(name, tree.syntax):
-            return _extended(small, name)
-    return None
-
-
-def _extended(small: cst.CSTNode, added: str) -> cst.BaseExpression | None:
-    match small:
-        case cst.AugAssign(target=receiver, operator=cst.AddAssign(), value=cst.Name(value=name)):
-            return receiver if name == added else None
-        case cst.Expr(
-            value=cst.Call(
-                func=cst.Attribute(value=receiver, attr=cst.Name(value="extend")),
-                args=[cst.Arg(keyword=None, star="", value=cst.Name(value=name))],
-            )
-        ):
-            return receiver if name == added else None
-    return None
-
-
-def _stays_inside(name: str, syntax: ast.Module) -> bool:
-    """Whether nothing but the bodies of loops over `name` uses it: behind its loop it is the last list."""
-    inside = {
-        id(node)
-        for loop in ast.walk(syntax)
-        if isinstance(loop, ast.For) and isinstance(loop.target, ast.Name) and loop.target.id == name
-        for part in (loop.target, *loop.body)
-        for node in ast.walk(part)
-    }
-    uses = (node for node in ast.walk(syntax) if isinstance(node, ast.Name) and node.id == name)
-    return all(id(node) in inside for node in uses)
+def _extend(statement: cst.CSTNode) -> Put | None:
+    match statement:
+        case cst.AugAssign(target=receiver, operator=cst.AddAssign(), value=value):
+            return receiver, value
+    return put_by("extend", statement)
 
 
 def _edit(node: cst.CSTNode, changes: Sequence[Change]) -> cst.CSTNode:
