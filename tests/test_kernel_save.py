@@ -16,9 +16,11 @@ from kernels import (
     compiler,
     elf,
     folder,
+    graphs,
     inductor_graph,
     key,
     listing,
+    named_by,
     triton_kernel,
     use,
     write,
@@ -73,8 +75,10 @@ def test_what_was_saved_comes_back_at_another_place(store: Path, root: Path, tmp
     before, after = listing(root), listing(other)
     assert before.keys() == after.keys()
     assert {name for name in before if before[name] != after[name]} == {
-        str(path.relative_to(root)) for path in groups(root)
+        str(path.relative_to(root)) for path in [*groups(root), *graphs(root)]
     }
+    (graph,) = graphs(other)
+    assert {Path(path).parent for path in named_by(graph.read_bytes()).values()} == {folder(other, "inductor") / "ab"}
     for group in groups(other):
         members = group_members(group.read_bytes())
         assert {Path(path) for path in members.values()} == {group.parent / name for name in members}

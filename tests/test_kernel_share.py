@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from kernels import LANE, age, folder, inductor_graph, listing, triton_kernel, write
+from kernels import LANE, age, folder, graphs, inductor_graph, listing, named_by, triton_kernel, write
 
 from archpatch.cli.main import run
 from archpatch.errors import MissingFile
@@ -42,6 +42,10 @@ def test_what_is_published_can_be_used_there_and_fetched_elsewhere(root: Path, s
     assert listing(root).keys() == listing(shared).keys() == listing(other).keys()
     for place in (shared, other):
         assert {Path(path).parent for path in members(place, "A").values()} == {folder(place, "triton") / "A"}
+        (graph,) = graphs(place)
+        assert {Path(path).parent for path in named_by(graph.read_bytes()).values()} == {
+            folder(place, "inductor") / "ab"
+        }
         assert [path.name for path in (place / ".archpatch").iterdir()] == ([] if place == shared else [_note(place)])
 
 

@@ -9,10 +9,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from archpatch.kernel_cache.graphs import is_graph, point_graph
 from archpatch.kernel_cache.soundness import GROUP, Checked, check, group_members
 from archpatch.kernel_cache.tree import Entry, read_quietly
 
-__all__ = ["bare_group", "is_timings", "merge_timings", "place", "point_groups"]
+__all__ = ["bare_group", "is_timings", "merge_timings", "place", "point"]
 
 _TAKEN = (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR)
 
@@ -22,15 +23,18 @@ def bare_group(content: bytes) -> bytes:
     return _group(content, "")
 
 
-def point_groups(checked: Checked, folder: Path) -> None:
-    """Rewrite the groups of a staged entry for the compiler's folder `folder`, where the entry will lie.
+def point(checked: Checked, folder: Path) -> None:
+    """Rewrite the paths in a staged entry for the compiler's folder `folder`, where the entry will lie.
 
-    Triton looks for each file at the path that the group names, and compiles again, in silence, where one is missing.
+    Triton looks for each file at the path that its group names, and compiles again, in silence, where one is missing.
+    Inductor does so with what it measured.
     """
     for file in checked.sound:
         path = checked.entry.path(file)
         if path.name.startswith(GROUP):
             path.write_bytes(_group(path.read_bytes(), f"{(folder / file.name).parent}/"))
+        elif is_graph(checked.entry):
+            path.write_bytes(point_graph(path.read_bytes(), folder))
 
 
 def place(checked: Checked, folder: Path, existing: Entry | None) -> bool:

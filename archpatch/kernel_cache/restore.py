@@ -14,7 +14,7 @@ from archpatch.kernel_cache.archive import opened
 from archpatch.kernel_cache.lane import Lane
 from archpatch.kernel_cache.manifest import Manifest
 from archpatch.kernel_cache.ninja import LOG, make_current, read_build
-from archpatch.kernel_cache.place import place, point_groups
+from archpatch.kernel_cache.place import place, point
 from archpatch.kernel_cache.snapshot import HIDDEN, Snapshot
 from archpatch.kernel_cache.soundness import Checked, check
 from archpatch.kernel_cache.store import Store
@@ -137,7 +137,7 @@ class _Placing:
             checked = self._sound(entry)
             left_out += [(f"{entry.compiler.name}/{name}", why) for name, why in checked.faults]
             target = self.tree.folder(entry.compiler)
-            point_groups(checked, target)
+            point(checked, target)
             if not checked.sound:
                 continue
             if place(checked, target, existing.get(entry.name)):

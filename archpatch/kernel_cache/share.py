@@ -13,7 +13,7 @@ from pathlib import Path, PurePosixPath
 from archpatch.errors import MissingFile
 from archpatch.kernel_cache.lane import Lane
 from archpatch.kernel_cache.ninja import LOG
-from archpatch.kernel_cache.place import is_timings, place, point_groups
+from archpatch.kernel_cache.place import is_timings, place, point
 from archpatch.kernel_cache.restore import clear_staging
 from archpatch.kernel_cache.snapshot import HIDDEN, Snapshot
 from archpatch.kernel_cache.soundness import GROUP, check
@@ -100,7 +100,7 @@ class _Syncing:
             for staged in Tree.below(staging).entries():
                 checked = check(staged)
                 yield from checked.faults
-                point_groups(checked, folder)
+                point(checked, folder)
                 if checked.sound:
                     place(checked, folder, there)
 

@@ -12,14 +12,18 @@ is 1 if the restored run missed what it should have found.
 from __future__ import annotations
 
 import argparse
+import functools
 import importlib.util
 import json
 import os
+import platform
 import shutil
 import site
 import subprocess
 import sys
 import time
+from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +42,7 @@ def workload() -> None:
     import torch
     from torch._dynamo.utils import counters
 
+    measured = count_benchmarks()
     torch.manual_seed(0)
     told: dict[str, Any] = {"import": time.monotonic() - started}
     for name, step in (("matmul", _matmuls), ("transformer", _transformer), ("triton", _autotuned)):
@@ -48,15 +53,46 @@ def workload() -> None:
     inductor, aot = counters["inductor"], counters["aot_autograd"]
     told["fxgraph"] = [inductor["fxgraph_cache_hit"], inductor["fxgraph_cache_miss"]]
     told["aotautograd"] = [aot["autograd_cache_hit"], aot["autograd_cache_miss"]]
-    told["benchmarked"] = sum(value for name, value in inductor.items() if "benchmark" in name)
+    told["measured"] = measured
+    versions = (f"Python {platform.python_version()}", f"torch {torch.__version__}", f"Triton {triton.__version__}")
+    told["on"] = ", ".join((torch.cuda.get_device_name(), *versions))
     print(json.dumps(told))
 
 
+def count_benchmarks() -> Counter[str]:
+    """Count what Inductor measures from now on: `all`, and those of each kernel, by its name.
+
+    Its own counters do not tell: with a graph that is a hit, they go up by what was measured when it was compiled.
+    """
+    from torch._inductor.runtime import benchmarking, triton_heuristics
+
+    measured = Counter[str]()
+
+    def count(owner: type, method: str, name: Callable[[Any], str]) -> None:
+        inner = getattr(owner, method)
+
+        @functools.wraps(inner)
+        def outer(self: object, *arguments: object, **options: object) -> object:
+            measured[name(self)] += 1
+            return inner(self, *arguments, **options)
+
+        setattr(owner, method, outer)
+
+    count(type(benchmarking.benchmarker), "benchmark_gpu", lambda _: "all")
+    count(triton_heuristics.CachingAutotuner, "bench", lambda tuner: tuner.fn.__name__)
+    return measured
+
+
 def _matmuls() -> float:
-    """Run products of several shapes, each with the fastest kernel of many."""
+    """Run products of several shapes, each with the fastest kernel of many: the mode max-autotune-no-cudagraphs.
+
+    But for coordinate descent before torch 2.12, which runs again in each process (docs/kernel-cache.md).
+    """
     import torch
 
-    @torch.compile(mode="max-autotune-no-cudagraphs")
+    descends = tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 12)
+
+    @torch.compile(options={"max_autotune": True, "coordinate_descent_tuning": descends})
     def product(x: torch.Tensor, w: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
         return torch.nn.functional.gelu(x @ w + bias)
 
@@ -188,25 +224,26 @@ def row(name: str, told: dict[str, Any]) -> str:
         *("/".join(map(str, told[cache])) for cache in ("fxgraph", "aotautograd")),
         f"{triton.get('hit', 0)}/{triton.get('missed', 0)}",
         f"{inductor.get('hit', 0)}/{inductor.get('missed', 0)}",
+        str(told["measured"].get("all", 0)),
     ]
     return " | ".join(cells)
 
 
 HEADER = (
     "run | process s | matmul s | transformer s | triton s | fxgraph hit/miss | aotautograd hit/miss | "
-    "Triton entries used/new | Inductor entries used/new"
+    "Triton entries used/new | Inductor entries used/new | benchmarks"
 )
 
 
-def wrong(cold: dict[str, Any], warm: dict[str, Any], tuned_again: bool) -> list[str]:  # noqa: FBT001 - a verdict
+def wrong(cold: dict[str, Any], warm: dict[str, Any]) -> list[str]:
     """Return what the restored run should have found and did not."""
     found = []
     if warm["missed"]:
         found.append(f"kernels of Triton compiled again: {', '.join(warm['missed'])}")
     if warm["fxgraph"][1] or warm["aotautograd"][1]:
         found.append("graphs were compiled again")
-    if tuned_again:
-        found.append("Triton's autotuning ran again")
+    if warm["measured"]:
+        found.append(f"Inductor's autotuning ran again: {', '.join(warm['measured'])}")
     if any(abs(cold[f"{name}_sum"] - warm[f"{name}_sum"]) > 1e-2 for name in STEPS):
         found.append("other results")
     return found
@@ -223,13 +260,16 @@ def steps(work: Path) -> int:
     warm = run_in(work / "second", "restored")
     again = run_in(work / "second", "again")
     tuned_again = warm["tuned"][1] > restored_at
-    faults = wrong(cold, warm, tuned_again)
-    print(f"\n{HEADER}")
+    faults = wrong(cold, warm)
+    if tuned_again:
+        faults.append("Triton's autotuning ran again")
+    if (work / "first").exists():
+        faults.append("something was written where the first root had been")
+    print(f"\n{cold['on']}\n{HEADER}")
     for name, told in (("cold", cold), ("restored", warm), ("again", again)):
         print(row(name, told))
     print(f"moved by: {moved['way']}")
     print(f"autotuning of Triton: {cold['tuned'][0]} tables kept, ran again after the restore: {tuned_again}")
-    print(f"Inductor's benchmarks: cold {cold['benchmarked']}, restored {warm['benchmarked']}")
     print(f"written outside the root: {', '.join(cold['outside']) or 'nothing'}")
     before, after = (sum(told[step] for step in STEPS) for told in (cold, warm))
     print(f"first steps: {before:.1f} s cold, {after:.1f} s restored ({(after - before) / before:+.0%})")

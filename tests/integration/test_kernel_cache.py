@@ -215,6 +215,24 @@ def test_inductors_graphs_are_hits_at_another_place(place: Path) -> None:
     assert set(folder(second.root, "inductor").rglob("*.so")) == before != set()
 
 
+def test_what_inductor_measured_is_found_at_another_place_and_nothing_is_written_at_the_old(place: Path) -> None:
+    first, second = program(place, "first"), program(place, "second")
+    assert first.run(HERE / "tuned_program.py", "tune") == {"kept": 1}
+    save_to(place / "store", first.root)
+    first.root.rename(place / "gone")
+    restore_from(place / "store", second.root)
+    assert second.run(HERE / "tuned_program.py", "find") == {"best": {"XBLOCK": 256}, "after": {"XBLOCK": 512}}
+    assert not first.root.exists()
+
+
+def test_moved_as_it_is_it_is_not_found_and_the_old_place_is_written(place: Path) -> None:
+    first, second = program(place, "first"), program(place, "second")
+    first.run(HERE / "tuned_program.py", "tune")
+    first.root.rename(second.root)
+    assert second.run(HERE / "tuned_program.py", "find")["best"] is None
+    assert list(first.root.rglob("*.best_config"))
+
+
 COMMON = ["--lane", "unit", "--torch", "2.14.1+cu130"]
 
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 from datetime import date
 from pathlib import Path
+from typing import Any
 
 from archpatch.kernel_cache.compilers import COMPILERS, Compiler
 from archpatch.kernel_cache.job_key import Job, job_key
@@ -61,11 +63,22 @@ def triton_kernel(root: Path, name: str = "add", *, digest: str = "", lane: Lane
 
 
 def inductor_graph(root: Path, name: str = "fgraph") -> Path:
-    """Write what Inductor keeps of one graph, and the table of measured times."""
+    """Write what Inductor keeps of one graph, with the paths that it writes, and the table of measured times."""
     place = folder(root, "inductor")
     write(place / "cache" / "system", json.dumps({"cache": {"mm": {name: 1.5}}}))
-    write(place / "ab" / f"c{name}.py", "def call(): ...\n")
-    return write(place / "fxgraph" / "ab" / name / "content", b"\x80pickle")
+    source = write(place / "ab" / f"c{name}.py", "def call(): ...\n")
+    graph = {"filename": str(source), "best": str(place / "ab" / f"{name}.best_config")}
+    return write(place / "fxgraph" / "ab" / name / "content", pickle.dumps(graph))
+
+
+def graphs(root: Path) -> list[Path]:
+    """Return the files of Inductor's graphs in a root."""
+    return [path for path in (folder(root, "inductor") / "fxgraph").rglob("*") if path.is_file()]
+
+
+def named_by(graph: bytes) -> Any:  # noqa: ANN401 - what a pickle holds
+    """Return what a graph holds that a test wrote."""
+    return pickle.loads(graph)  # noqa: S301 - our own
 
 
 def listing(root: Path) -> dict[str, bytes]:
