@@ -56,7 +56,7 @@ def docs(session: nox.Session) -> None:
 def integration(session: nox.Session) -> None:
     """Run the tests with the real nvcc, the real torch and real sdists; takes a quarter of an hour on two cores."""
     session.install("-e", ".[build,cache]", TORCH, *REAL)
-    session.run("pytest", "-m", "integration and not thorough", "-n", "2", *session.posargs)
+    session.run("pytest", "-m", "integration and not thorough", "-n", "2", "--durations=30", *session.posargs)
 
 
 @nox.session
