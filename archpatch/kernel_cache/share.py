@@ -46,8 +46,8 @@ def fetch(root: Path, shared: Path, *, lane: Lane) -> Synced:
 def publish(root: Path, shared: Path, *, lane: Lane) -> Synced:
     """Bring the lane's sound entries from `root` below `shared`, where they are not there yet.
 
-    A group of Triton's there names the path `shared` as it is given, so that it can be used where it is, too. Raises
-    `MissingFile` where `root` is no folder.
+    Groups of Triton's and graphs of Inductor's there name the path `shared` as it is given, so that they can be used
+    where they are, too. Raises `MissingFile` where `root` is no folder.
     """
     return _sync(root, shared, lane)
 

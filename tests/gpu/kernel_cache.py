@@ -148,9 +148,9 @@ if importlib.util.find_spec("triton") is not None:
 
 def archpatch(*arguments: object, quiet: bool = False) -> dict[str, Any]:
     """Run a command of `archpatch cache` and return what `--json` says."""
-    path = os.pathsep.join([str(PROJECT), *filter(None, [os.environ.get("PYTHONPATH")])])
     command = [sys.executable, "-m", "archpatch", "cache", *map(str, arguments), "--json"]
-    done = subprocess.run(command, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, check=False)
+    # -m looks in the working folder first: the archpatch beside this script is the one that is tested.
+    done = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=False)
     if not quiet and done.stderr:
         print(done.stderr.strip()[-1500:], flush=True)
     if done.returncode:
@@ -166,8 +166,6 @@ def run_in(root: Path, name: str) -> dict[str, Any]:
     variables = archpatch("env", "--root", root, quiet=True)["environment"]
     # Another home, but not other packages: pip may have put some below the old one.
     place = {"HOME": str(home), "TMPDIR": str(home / "tmp"), "PYTHONUSERBASE": site.getuserbase()}
-    if "PYTHONPATH" in os.environ:
-        place["PYTHONPATH"] = os.pathsep.join(map(os.path.abspath, os.environ["PYTHONPATH"].split(os.pathsep)))
     begun = time.monotonic()
     done = subprocess.run(
         [sys.executable, str(Path(__file__).resolve()), "--workload"],
@@ -286,6 +284,8 @@ def main() -> int:
     if arguments.workload:
         workload()
         return 0
+    if "PYTHONPATH" in os.environ:  # the processes to come run in other folders
+        os.environ["PYTHONPATH"] = os.pathsep.join(map(os.path.abspath, os.environ["PYTHONPATH"].split(os.pathsep)))
     try:
         return steps(arguments.work.resolve())
     except Exception as error:
