@@ -190,6 +190,13 @@ def test_what_was_replaced_since_is_not_removed(house: Wheelhouse, entry: Entry,
     assert listing(house) == []
 
 
+def test_what_was_removed_since_is_not_linked(house: Wheelhouse, entry: Entry) -> None:
+    house.remove(entry)
+    with pytest.raises(WheelhouseDamaged, match="is missing"):
+        house.offer(entry, "h200", STACK)
+    assert listing(house) == []
+
+
 def test_a_lock_that_is_held_is_not_swept(house: Wheelhouse, entry: Entry) -> None:
     locks = house.root / ".archpatch" / "locks"
     with house.lock("held"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from html.parser import HTMLParser
 from pathlib import Path, PurePosixPath
 from urllib.parse import unquote, urldefrag
@@ -386,11 +387,13 @@ def test_pages_that_a_killed_process_did_not_write_are_written_by_the_rerun(
         raise KeyboardInterrupt
 
     house.write_index()
-    entry = publish(house, tmp_path) if killed_in == "offer" else None
+    change: Callable[[], object] = partial(publish, house, tmp_path)
+    if killed_in == "offer":
+        change = partial(house.offer, publish(house, tmp_path), "h200", STACK)
     with monkeypatch.context() as patch:
         patch.setattr(Wheelhouse, "_keep_index", stop)
         with pytest.raises(KeyboardInterrupt):
-            publish(house, tmp_path) if entry is None else house.offer(entry, "h200", STACK)
+            change()
     assert house.stale_pages() != ()
     # The wheel is found, and noted or linked: it need not be published again.
     if killed_in == "offer":

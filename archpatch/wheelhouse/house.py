@@ -335,6 +335,7 @@ class Wheelhouse:
         """File `entry` for a GPU type too, and return the link; an older link of the same package goes.
 
         Where the file system has no links, the folder gets an `index.html` instead, which pip's `--find-links` takes.
+        Raises `WheelhouseDamaged` where another process removed the wheel meanwhile.
         """
         folder = self.root / gpu_folder(gpu, stack)
         link = folder / entry.wheel.name
@@ -343,6 +344,7 @@ class Wheelhouse:
         if placed and not self._unfinished.exists():
             return link
         with self._writing(link):
+            self.entry(entry.wheel)
             return _offer(link, target)
 
     def write_index(self) -> Path:

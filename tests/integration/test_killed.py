@@ -1,6 +1,7 @@
 """Processes that are killed at random moments: what a reader sees then, and that a rerun ends with the right wheel.
 
 `ARCHPATCH_TEST_KILLS` sets how many kills each phase gets (50), `ARCHPATCH_TEST_SEED` the moments; both are printed.
+`ARCHPATCH_TEST_KILLS_PER_RERUN` is 10 for commands that compile; with 1 each kill is followed by a rerun to the end.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from pathlib import Path
 
 import pytest
 from commandline import FIXTURES, CommandLine, make_sdist, only_index
-from killing import KILLS, Victim, drawn, killed_after, killed_before_step
+from killing import KILLS, KILLS_PER_RERUN, Victim, drawn, killed_after, killed_before_step
 from publishing import assert_intact, files, locks, offered, publish
 
 from archpatch.builder.working_folder import working_folder
@@ -43,9 +44,6 @@ gpu = ["h200", "h100"]
 prune = {{ superseded = true }}
 """
 
-#: Kills until a rerun may get to its end. Those before it are reruns too, over all that the killed ones left; most of
-#: the time goes into importing torch, so this saves minutes.
-KILLS_PER_RERUN = 10
 #: Series side by side, since that import uses one core.
 SERIES = 2
 

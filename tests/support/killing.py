@@ -18,6 +18,9 @@ from commandline import CommandLine
 #: How many kills each phase gets, and what they are drawn from: printed, so that a failure can be had again.
 KILLS = int(os.environ.get("ARCHPATCH_TEST_KILLS", "50"))
 SEED = os.environ.get("ARCHPATCH_TEST_SEED") or secrets.token_hex(4)
+#: Kills until a command may run to its end again. Those before are reruns too, over all that the killed ones left; most
+#: of their time goes into importing torch, so this saves minutes.
+KILLS_PER_RERUN = int(os.environ.get("ARCHPATCH_TEST_KILLS_PER_RERUN", "10"))
 
 #: What changes a file system, or asks for a lock, as Python's audit events name it; and opening a file to write.
 _STEPS = ("os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.symlink", "os.utime", "fcntl.flock")
