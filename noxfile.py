@@ -15,7 +15,7 @@ nox.options.reuse_existing_virtualenvs = True
 #: The torch that integration tests build against: any CUDA build does.
 TORCH = os.environ.get("ARCHPATCH_TEST_TORCH", "torch==2.14.1")
 REAL = ("pytest>=8", "pytest-xdist>=3.6", "pyyaml>=6", "setuptools>=77")
-TESTING = ("pytest>=8", "pytest-cov>=5", "setuptools>=77", "markdown-it-py>=3")
+TESTING = ("pytest>=8", "pytest-cov>=5", "pytest-xdist>=3.6", "setuptools>=77", "markdown-it-py>=3")
 
 
 @nox.session
@@ -37,7 +37,8 @@ def types(session: nox.Session) -> None:
 def tests(session: nox.Session) -> None:
     """Run the unit tests: no process, no network, no torch."""
     session.install("-e", ".[cache]", *TESTING)
-    session.run("pytest", "--cov", "--cov-report=term-missing:skip-covered", *session.posargs)
+    parallel = () if session.posargs else ("-n", "2")
+    session.run("pytest", "--cov", "--cov-report=term-missing:skip-covered", *parallel, *session.posargs)
     if not session.posargs:
         # The rules of matching are small and decide everything: no branch of theirs goes untested.
         session.run("coverage", "report", "--include=archpatch/arch/*", "--fail-under=100")
@@ -61,7 +62,7 @@ def integration(session: nox.Session) -> None:
 
 @nox.session
 def thorough(session: nox.Session) -> None:
-    """Run the tests that take minutes each: processes that are killed or come in crowds, the tutorial, big builds."""
+    """Run what takes minutes: processes that are killed or come in crowds, the tutorial, pip and uv, CIs, Triton."""
     session.install("-e", ".[build,cache]", TORCH, *REAL)
     session.run("pytest", "-s", "-m", "thorough", *session.posargs)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from commandline import FIXTURES, PROJECT, CommandLine
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.thorough]
 
 PLAN = """
 [tool.archpatch]

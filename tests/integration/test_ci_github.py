@@ -14,7 +14,7 @@ from commandline import FIXTURES, PROJECT, CommandLine, make_sdist, only_index
 from github_runner import Cache, Event, Runner, StepFailed
 from records import make
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.thorough]
 
 MAIN = Event("push")
 NIGHT = Event("schedule")

@@ -17,7 +17,7 @@ import pytest
 import yaml
 from commandline import FIXTURES, PROJECT, CommandLine, make_sdist, only_index
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.thorough]
 
 EXAMPLE = PROJECT / "examples" / "ci" / "gitlab-ci.yml"
 

@@ -29,7 +29,7 @@ from archpatch.wheelhouse.layout import Stack, local_version
 from archpatch.wheels.inspection import inspect_path
 from archpatch.wheels.metadata import relabel
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.thorough]
 
 PYPI = "https://pypi.org/simple"
 NAME = "fast_hadamard_transform"

@@ -29,7 +29,7 @@ from archpatch.kernel_cache.soundness import GROUP, check, group_members
 from archpatch.kernel_cache.store import Store
 from archpatch.kernel_cache.tree import Tree
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.thorough]
 
 HERE = Path(__file__).parent
 KERNELS = ("80:128", "90:128", "90:256")
@@ -277,7 +277,6 @@ print(json.dumps({"built": os.stat(os.environ["TORCH_EXTENSIONS_DIR"] + "/tiny/t
 """
 
 
-@pytest.mark.thorough
 def test_a_torch_extension_is_built_once_and_again_when_a_header_changes(place: Path) -> None:
     first = program(place, "first")
     source = place / "source" / "tiny.cpp"
@@ -385,7 +384,6 @@ def torn(shared: Path) -> list[str]:
     return found
 
 
-@pytest.mark.thorough
 def test_many_that_are_killed_at_random_leave_nothing_torn(place: Path) -> None:
     seed = random.SystemRandom().randrange(2**32)
     sys.stdout.write(f"seed {seed}\n")
