@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
-import os
 import tempfile
 from pathlib import Path
 
@@ -82,21 +80,23 @@ def test_what_another_user_left_is_theirs_to_sweep(tmp_path: Path, monkeypatch: 
         assert left.is_dir()
 
 
-def test_one_that_is_swept_before_it_is_locked_is_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The owner makes it, another process sweeps it away, and only then does the owner get its lock."""
-    made: list[str] = []
-    locked = fcntl.flock
+@pytest.mark.parametrize(("owner", "step"), [(module.os, "open"), (module.fcntl, "flock")])
+def test_one_that_is_swept_before_it_is_opened_or_locked_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, owner: object, step: str
+) -> None:
+    swept: list[Path] = []
+    original = getattr(owner, step)
 
-    def swept_once(descriptor: int, how: int) -> None:
-        if not made:
-            made.append(os.readlink(f"/proc/self/fd/{descriptor}"))  # noqa: PTH115 - for its name alone
-            Path(made[0]).rmdir()
-        locked(descriptor, how)
+    def swept_once(*arguments: object) -> object:
+        for folder in tmp_path.iterdir() if not swept else ():
+            swept.append(folder)
+            folder.rmdir()
+        return original(*arguments)
 
-    monkeypatch.setattr(module.fcntl, "flock", swept_once)
+    monkeypatch.setattr(owner, step, swept_once)
     with working_folder(tmp_path) as folder:
         assert folder.is_dir()
-        assert str(folder) != made[0]
+        assert [path.exists() for path in swept] == [False]
 
 
 def test_without_locks_nothing_is_swept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,6 +14,7 @@ from packaging.version import Version
 
 from archpatch.builder.interpreter import Interpreter
 from archpatch.builder.questions import Ask, ask
+from archpatch.builder.working_folder import working_folder
 from archpatch.errors import DiskFull, ToolchainError
 from archpatch.storage.atomic import disk_errors
 
@@ -75,21 +76,20 @@ def installer(interpreter: Interpreter, environ: Mapping[str, str], *, own_pip: 
 
 
 def _fetch(release: str, cache: Path, command: list[str], ask: Ask) -> Path:
-    # The lock is held: whatever lies in the staging folder was left by a process that was killed.
-    staging = cache / f"cuda-{release}.staging"
-    shutil.rmtree(staging, ignore_errors=True)
-    try:
+    with working_folder(cache) as staging:
+        # By its TMPDIR an installer that outlives this process is known, and ended, by the next that fetches.
+        temporary, target = staging / "tmp", staging / "target"
+        temporary.mkdir()
         requirement = f"cuda-toolkit[{_EXTRAS}]=={release}.*"
-        answer = ask([*command, "--only-binary", ":all:", "--target", str(staging), requirement])
+        install = [*command, "--only-binary", ":all:", "--target", str(target), requirement]
+        answer = ask(["env", f"TMPDIR={temporary}", *install])
         if answer.status != 0:
             raise _failure(release, answer.stderr or answer.stdout, cache)
-        root = staging / f"nvidia/cu{Version(release).major}"
+        root = target / f"nvidia/cu{Version(release).major}"
         _complete(root)
         folder = cache / f"cuda-{release}"
         shutil.rmtree(folder, ignore_errors=True)
         return root.rename(folder)
-    finally:
-        shutil.rmtree(staging, ignore_errors=True)
 
 
 def _complete(root: Path) -> None:

@@ -47,14 +47,15 @@ def _make(parent: Path) -> tuple[Path, int]:
     """Return a new folder and the descriptor that holds its lock."""
     while True:
         folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=parent))
-        lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-        # Where a file system has no such locks, the sweep gets none either, and removes nothing.
-        with suppress(OSError):
-            fcntl.flock(lock, fcntl.LOCK_EX)
-        if folder.is_dir():
-            return folder, lock
-        # Another process swept it away before it was locked.
-        os.close(lock)
+        # Another process may sweep it away before it is opened, or before it is locked.
+        with suppress(FileNotFoundError):
+            lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+            # Where a file system has no such locks, the sweep gets none either, and removes nothing.
+            with suppress(OSError):
+                fcntl.flock(lock, fcntl.LOCK_EX)
+            if folder.is_dir():
+                return folder, lock
+            os.close(lock)
 
 
 def _sweep(parent: Path) -> None:

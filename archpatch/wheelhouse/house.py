@@ -400,7 +400,9 @@ class Wheelhouse:
         with self.lock(_WRITING), disk_errors(path):
             path.parent.mkdir(parents=True, exist_ok=True)
             self._sweep()
-            self._unfinished.touch()
+            # What another user left may not be touched, only removed.
+            if not self._unfinished.exists():
+                self._unfinished.touch()
             yield
             self._keep_index()
             self._unfinished.unlink()

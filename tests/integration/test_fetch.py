@@ -141,6 +141,16 @@ def test_json_pages(site: Site, tmp_path: Path) -> None:
     assert find_sdist(requirement, settings_of(site.url), store=tmp_path).yanked == ""
 
 
+def test_what_a_killed_download_left_goes_with_the_next(site: Site, tmp_path: Path) -> None:
+    left = tmp_path / "archpatch-work-killed" / "part"
+    left.parent.mkdir()
+    left.write_bytes(SDIST[:10])
+    site.page(f"/f/p_q-1.0.tar.gz#sha256={DIGEST}")
+    site.answers["/f/p_q-1.0.tar.gz"] = [Answer(SDIST)]
+    fetch(site, tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == [DIGEST]
+
+
 def test_a_find_links_url_of_the_archive_itself(site: Site, tmp_path: Path) -> None:
     site.answers["/f/p_q-1.0.tar.gz"] = [Answer(SDIST, headers={"Content-Type": "application/gzip"})]
     links = IndexSettings(no_index=True, find_links=(f"{site.url}/f/p_q-1.0.tar.gz",), retries=0)
