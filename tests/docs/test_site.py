@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -30,7 +31,9 @@ MISTAKES = (
 def build(checkout: Path) -> subprocess.CompletedProcess[str]:
     """Build the site of a checkout beside it, and return what was said."""
     command = [sys.executable, "-m", "sphinx", "-E", "-W", "--keep-going", "-q", "-c", "docs", ".", f"{checkout}.site"]
-    return subprocess.run(command, cwd=checkout, capture_output=True, text=True, check=False)
+    # Sphinx colours what it warns of where CI or FORCE_COLOR is set.
+    environ = {**os.environ, "NO_COLOR": "1"}
+    return subprocess.run(command, cwd=checkout, env=environ, capture_output=True, text=True, check=False)
 
 
 @pytest.fixture
