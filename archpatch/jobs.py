@@ -33,7 +33,7 @@ from archpatch.recipes.recipe import (
     find_recipe_by_repository,
     known_bad_for,
 )
-from archpatch.rewrite.outcome import REWRITE_GENERATION
+from archpatch.rewrite.generation import REWRITE_GENERATION
 from archpatch.storage.fingerprint import fingerprint
 from archpatch.wheelhouse.house import Entry, Wheelhouse
 from archpatch.wheelhouse.layout import Stack, code_tags

@@ -1,4 +1,4 @@
-"""docs/configuration.md against config.py: every key and choice is there, none that is not read, and examples load."""
+"""docs/configuration.md against what reads it: every key and choice is there, none that is not, and examples load."""
 
 from __future__ import annotations
 

@@ -7,7 +7,8 @@ import pytest
 
 from archpatch.arch.arch import ArchRequest
 from archpatch.arch.gpu import GpuRequest
-from archpatch.config import Config, PlanTable, load_config
+from archpatch.config import Config, load_config
+from archpatch.config_readers import PlanTable
 from archpatch.errors import ConfigError
 from archpatch.jobs import Terms
 from archpatch.pipeline import order_for

@@ -10,7 +10,8 @@ import click
 from click.core import ParameterSource
 
 if TYPE_CHECKING:
-    from archpatch.config import Config, PlanTable
+    from archpatch.config import Config
+    from archpatch.config_readers import PlanTable
     from archpatch.recipes.recipe import RecipeOverride
 
 __all__ = ["Settings", "origin", "plan_of"]

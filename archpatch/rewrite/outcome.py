@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Final, Literal
+from typing import Any, ClassVar, Literal
 
 from archpatch.arch.arch import Pair
 from archpatch.arch.selection import Action, Selection
 from archpatch.errors import ArchpatchError, NoMatchingArch, SetupRefused
 
 __all__ = [
-    "REWRITE_GENERATION",
     "FlagSource",
     "Outcome",
     "PairAction",
@@ -20,9 +19,6 @@ __all__ = [
     "Rewritten",
     "Unchanged",
 ]
-
-#: Part of every build fingerprint: raised once per release in which an input gives other bytes than in the one before.
-REWRITE_GENERATION: Final = 5
 
 PairAction = Action | Literal["guarded"]
 """What becomes of a pair of the text; `guarded`: the guard decides when `setup.py` runs."""

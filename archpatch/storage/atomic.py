@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
-import secrets
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -29,7 +28,7 @@ def write_bytes(path: Path, content: bytes) -> None:
     `DiskFull`, `UsageError` where the folder may not be written, and `MissingFile` where there is none.
     """
     target = path.resolve()
-    staged = target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")
+    staged = target.with_name(f".{target.name}.{os.urandom(4).hex()}.tmp")
     with disk_errors(target):
         try:
             _write_new(staged, content, mode=target.stat().st_mode & 0o7777 if target.exists() else None)
@@ -51,7 +50,7 @@ def staging_folder(target: Path) -> Iterator[Path]:
     It is removed at the end, however that comes about, with all that was not renamed out of it. Raises as
     `write_bytes` where it cannot be made.
     """
-    folder = target.with_name(f".{target.name}.{secrets.token_hex(4)}.staging")
+    folder = target.with_name(f".{target.name}.{os.urandom(4).hex()}.staging")
     with disk_errors(target):
         folder.mkdir()
     try:

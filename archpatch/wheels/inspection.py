@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import Any, Final
 from zipfile import ZipFile, ZipInfo, is_zipfile
@@ -139,6 +138,9 @@ def inspect_installed(name: str) -> Inspection:
 
 def _installed(name: str) -> list[tuple[str, Path]]:
     """Return each installed file's name in RECORD and its place."""
+    # It imports the parsers of e-mail, which takes as long as reading a library.
+    from importlib.metadata import PackageNotFoundError, distribution  # noqa: PLC0415
+
     try:
         files = distribution(name).files
     except PackageNotFoundError:

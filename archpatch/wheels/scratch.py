@@ -6,7 +6,6 @@ import errno
 import lzma
 import mmap
 import os
-import secrets
 import tempfile
 import zlib
 from collections.abc import Iterator
@@ -71,7 +70,7 @@ def staged(target: Path) -> Iterator[Path]:
     """
     if not target.parent.is_dir():
         raise MissingFile(f"{target.parent} is no folder", remedy="Make it first.")
-    path = target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")
+    path = target.with_name(f".{target.name}.{os.urandom(4).hex()}.tmp")
     try:
         with full_disk(target.parent):
             yield path

@@ -29,7 +29,7 @@ from archpatch.making import draft
 from archpatch.recipes import recipe as recipes
 from archpatch.recipes.recipe import Recipe, read_overrides
 from archpatch.recipes.table import Table
-from archpatch.rewrite import outcome
+from archpatch.rewrite import generation
 
 pytestmark = pytest.mark.integration
 
@@ -219,7 +219,7 @@ def test_it_does_not_change_with(name: str, situation: Situation, unchanged: str
 def test_it_changes_with_the_generation_of_the_rewrite(
     situation: Situation, unchanged: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("archpatch.jobs.REWRITE_GENERATION", outcome.REWRITE_GENERATION + 1)
+    monkeypatch.setattr("archpatch.jobs.REWRITE_GENERATION", generation.REWRITE_GENERATION + 1)
     assert situation.fingerprint(tmp_path) != unchanged
 
 
