@@ -2,42 +2,73 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
-import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 from commandline import FIXTURES, CommandLine, make_sdist, only_index
+from measuring import Comparison, Imports, command, fastest, imports_of
+from records import make
 
 from archpatch.builder.download import fetch_sdist
+from archpatch.builder.interpreter import probe
 from archpatch.builder.pip_settings import read_pip_settings
 from archpatch.builder.requirement import IndexRequirement, parse_requirement
 from archpatch.storage.archives import unpack
+from archpatch.wheelhouse.house import Wheelhouse
+from archpatch.wheelhouse.layout import Stack
 
 pytestmark = pytest.mark.benchmark
 
 MAMBA = "mamba_ssm==2.3.2.post1#sha256=104cc47e9101e5401a675fa2b784f2952b9b037f3b1dd83b5ac544394e95d028"
-ROUNDS = 7
+ROUNDS = 9
+#: Seconds above Python's own start that a command may take which compiles nothing.
+QUICK = 0.15
+PYTHON = "python -c pass"
+
+Keep = Callable[[Comparison | Imports], None]
+Compared = Callable[..., None]
 
 
-def fastest(*commands: list[str], prepare: object = None, **process: object) -> list[float]:
-    """Return the fastest of several rounds for each command, the rounds of all interleaved.
-
-    `process` goes to `subprocess.run`.
-    """
-    taken: list[list[float]] = [[] for _ in commands]
-    for _ in range(ROUNDS):
-        for times, command in zip(taken, commands, strict=True):
-            if callable(prepare):
-                prepare()
-            started = time.perf_counter()
-            subprocess.run(command, check=True, capture_output=True, **process)
-            times.append(time.perf_counter() - started)
-    return list(map(min, taken))
+def filed(archpatch: CommandLine) -> None:
+    """File a wheel for an h200, for this interpreter and its torch."""
+    here = probe()
+    assert here.torch is not None
+    stack = Stack(torch=here.torch.version, cuda=str(here.torch.cuda))
+    house = Wheelhouse(archpatch.wheelhouse)
+    fits = {"python": here.abi_tag, "platform": here.platform_tag}
+    house.offer(house.publish(*make(archpatch.folder / "made", stack=stack, **fits), stack), "h200", stack)
 
 
-def test_patch_takes_little_more_than_importing_libcst(archpatch: CommandLine) -> None:
+@pytest.fixture
+def quick(archpatch: CommandLine, linalg: Path) -> dict[str, Sequence[object]]:
+    """The commands that a CI starts again and again."""
+    filed(archpatch)
+    packages = (MAMBA.partition("#")[0], "causal_conv1d==1.7.0")
+    return {
+        "key": ("key", "wheelhouse", *packages, "--gpu", "h200"),
+        "wheelhouse path": ("wheelhouse", "path", "mini", "--gpu", "h200"),
+        "inspect": ("inspect", linalg),
+    }
+
+
+def test_quick_commands_take_little_more_than_starting_python(
+    archpatch: CommandLine, quick: dict[str, Sequence[object]], linalg: Path, keep: Keep, compared: Compared
+) -> None:
+    place = {"cwd": archpatch.folder, "env": archpatch.environment()}
+    runs = {name: command(archpatch.command(*words), **place) for name, words in quick.items()}
+    sides = fastest({PYTHON: command([sys.executable, "-c", "pass"], **place), **runs}, rounds=ROUNDS)
+    notes = {"key": "two packages", "inspect": f"{linalg.name}, {linalg.stat().st_size / 1e6:.0f} MB"}
+    for name, words in quick.items():
+        keep(imports_of(name, ["-m", "archpatch", *map(str, words)], **place))
+    start = {"against": sides[PYTHON], "figure": "difference", "most": QUICK}
+    compared(
+        *(Comparison(name=f"start: {name}", measured=sides[name], note=notes.get(name, ""), **start) for name in quick)
+    )
+
+
+def test_patch_takes_little_more_than_importing_libcst(archpatch: CommandLine, keep: Keep, compared: Compared) -> None:
     requirement = parse_requirement(MAMBA)
     assert isinstance(requirement, IndexRequirement)
     _, sdist = fetch_sdist(
@@ -46,23 +77,23 @@ def test_patch_takes_little_more_than_importing_libcst(archpatch: CommandLine) -
     unpack(sdist, archpatch.folder / "unpacked")
     (setup,) = (archpatch.folder / "unpacked").glob("*/setup.py")
     target = Path(archpatch.folder, "setup.py")
-    bare, patch = fastest(
-        [sys.executable, "-c", "import libcst.matchers"],
-        archpatch.command("patch", target, "--arch", "9.0"),
-        prepare=lambda: target.write_bytes(setup.read_bytes()),
+    words = ["patch", str(target), "--arch", "9.0"]
+    run = command(archpatch.command(*words))
+
+    def patch() -> None:
+        target.write_bytes(setup.read_bytes())
+        run()
+
+    sides = fastest(
+        {"patch": patch, "import libcst.matchers": command([sys.executable, "-c", "import libcst.matchers"])},
+        rounds=ROUNDS,
     )
-    print(f"\npatch {patch:.3f} s, import libcst.matchers {bare:.3f} s, ratio {patch / bare:.2f}")
-    assert patch <= 1.5 * bare
+    keep(imports_of("patch", ["-m", "archpatch", *words]))
+    measured, against = sides.values()
+    compared(Comparison(name="start: patch", measured=measured, against=against, most=1.5, note="mamba_ssm's setup.py"))
 
 
-def test_a_key_takes_little_more_than_starting_python(archpatch: CommandLine) -> None:
-    arguments = ("key", "wheelhouse", MAMBA.partition("#")[0], "causal_conv1d==1.7.0", "--gpu", "h200")
-    bare, key = fastest([sys.executable, "-c", "pass"], archpatch.command(*arguments))
-    print(f"\nkey {key:.3f} s, python -c pass {bare:.3f} s, {(key - bare) * 1000:.0f} ms above")
-    assert key - bare < 0.15
-
-
-def test_a_refresh_with_nothing_to_do_takes_a_second(archpatch: CommandLine) -> None:
+def test_a_refresh_with_nothing_to_do_takes_a_second(archpatch: CommandLine, compared: Compared) -> None:
     names = [f"archpatch_mini_{number}" for number in range(3)]
     for name in names:
         make_sdist(FIXTURES / "mini", archpatch.folder / "index", name=name)
@@ -73,7 +104,13 @@ def test_a_refresh_with_nothing_to_do_takes_a_second(archpatch: CommandLine) -> 
     environ = {**only_index(archpatch.folder / "index"), "ARCHPATCH_CACHE": str(archpatch.folder / "cache")}
     first = archpatch("refresh", "--json", environ=environ)
     assert sum(cell["state"] == "built" for cell in first.json["cells"]) == 3 * 3, first.stderr
-    variables = archpatch.environment(environ)
-    (seconds,) = fastest(archpatch.command("refresh", "--json"), env=variables, cwd=archpatch.folder)
-    print(f"\nrefresh of 15 cells, nothing to do: {seconds:.2f} s")
-    assert seconds < 1.0
+    place = {"env": archpatch.environment(environ), "cwd": archpatch.folder}
+    warm, python = fastest(
+        {
+            "refresh": command(archpatch.command("refresh", "--json"), **place),
+            PYTHON: command([sys.executable, "-c", "pass"], **place),
+        },
+        rounds=ROUNDS,
+    ).values()
+    warmed = {"measured": warm, "against": python, "note": "15 cells, nothing to do"}
+    compared(Comparison(name="refresh, warm", figure="difference", most=1.0, **warmed))
