@@ -15,15 +15,11 @@ from pathlib import Path
 import pytest
 from commandline import CUDA_HOME, FIXTURES, CommandLine, dumped, library
 from measuring import Comparison, Side, Spent, command, fastest, spend
+from sdists import unpacked
 
 from archpatch.arch.arch import ArchRequest
 from archpatch.arch.selection import Policy
-from archpatch.builder.download import fetch_sdist
 from archpatch.builder.host import available_cores
-from archpatch.builder.pip_settings import read_pip_settings
-from archpatch.builder.requirement import IndexRequirement, parse_requirement
-from archpatch.builder.sdist_store import sdist_store
-from archpatch.storage.archives import unpack
 from archpatch.wheels.slim_choice import Wanted
 from archpatch.wheels.slim_wheel import slim_wheel
 
@@ -61,30 +57,22 @@ def mini_cub(_: Path) -> Path:
 
 
 def causal_conv1d(scratch: Path) -> Path:
-    requirement = parse_requirement(CAUSAL_CONV1D)
-    assert isinstance(requirement, IndexRequirement)
-    python = ".".join(map(str, sys.version_info[:2]))
-    _, sdist = fetch_sdist(requirement, read_pip_settings(), offline=False, python_version=python, store=sdist_store())
-    unpack(sdist, scratch / "unpacked")
-    (folder,) = (scratch / "unpacked").iterdir()
-    return folder
+    return unpacked(CAUSAL_CONV1D, scratch / "unpacked")
 
 
-def upstream(project: Path, scratch: Path) -> Built:
-    """Build as a user does who installs a package for the torch that is there."""
-    ours = {name: value for name, value in os.environ.items() if not name.startswith(("ARCHPATCH_", "TORCH_CUDA"))}
-    environ = {**ours, **FORCE_BUILD, "CUDA_HOME": str(CUDA_HOME)}
-    folder = scratch / "full"
+def upstream(project: Path, place: CommandLine) -> Built:
+    """Build as a user does who installs a package for the torch that is there, with the ninja beside it."""
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    environ = place.environment({**FORCE_BUILD, "CUDA_HOME": str(CUDA_HOME), "PATH": path})
+    tree, folder = shutil.copytree(project, place.folder / "tree"), place.folder / "full"
     wheel = [sys.executable, "-m", "pip", "wheel", "--no-build-isolation", "--no-deps", "--no-cache-dir", "-w", folder]
-    spent = spend(command([*wheel, shutil.copytree(project, scratch / "tree")], env=environ))
-    return Built(next(folder.glob("*.whl")), spent)
+    return Built(spent=spend(command([*wheel, tree], env=environ)), wheel=next(folder.glob("*.whl")))
 
 
-def by_archpatch(project: Path, scratch: Path) -> Built:
-    place = CommandLine(scratch)
-    words = place.command("build", project, "--arch", ARCH)
-    spent = spend(command(words, cwd=scratch, env=place.environment({"CUDA_HOME": str(CUDA_HOME)})))
-    return Built(next(place.wheelhouse.glob("sm90/*/*.whl")), spent)
+def by_archpatch(project: Path, place: CommandLine) -> Built:
+    environ = place.environment({"CUDA_HOME": str(CUDA_HOME)})
+    spent = spend(command(place.command("build", project, "--arch", ARCH), cwd=place.folder, env=environ))
+    return Built(spent=spent, wheel=next(place.wheelhouse.glob("sm90/*/*.whl")))
 
 
 @pytest.fixture(scope="module", params=[mini_cub, causal_conv1d], ids=lambda project: project.__name__)
@@ -95,7 +83,8 @@ def builds(request: pytest.FixtureRequest, nvcc: Path, tmp_path_factory: pytest.
     scratch = tmp_path_factory.mktemp("builds")
     project = find(scratch)
     command([sys.executable, "-c", "import setuptools, torch.utils.cpp_extension"])()
-    return Builds(find.__name__, upstream(project, scratch), by_archpatch(project, scratch))
+    place = CommandLine(scratch)
+    return Builds(find.__name__, full=upstream(project, place), ours=by_archpatch(project, place))
 
 
 def test_one_arch_takes_a_part_of_the_time(builds: Builds, compared: Callable[..., None]) -> None:

@@ -10,12 +10,9 @@ import pytest
 from commandline import FIXTURES, CommandLine, make_sdist, only_index
 from measuring import Comparison, Imports, command, fastest, imports_of
 from records import make
+from sdists import unpacked
 
-from archpatch.builder.download import fetch_sdist
 from archpatch.builder.interpreter import probe
-from archpatch.builder.pip_settings import read_pip_settings
-from archpatch.builder.requirement import IndexRequirement, parse_requirement
-from archpatch.storage.archives import unpack
 from archpatch.wheelhouse.house import Wheelhouse
 from archpatch.wheelhouse.layout import Stack
 
@@ -69,13 +66,7 @@ def test_quick_commands_take_little_more_than_starting_python(
 
 
 def test_patch_takes_little_more_than_importing_libcst(archpatch: CommandLine, keep: Keep, compared: Compared) -> None:
-    requirement = parse_requirement(MAMBA)
-    assert isinstance(requirement, IndexRequirement)
-    _, sdist = fetch_sdist(
-        requirement, read_pip_settings(), offline=False, python_version="3.11", store=archpatch.folder / "store"
-    )
-    unpack(sdist, archpatch.folder / "unpacked")
-    (setup,) = (archpatch.folder / "unpacked").glob("*/setup.py")
+    setup = unpacked(MAMBA, archpatch.folder / "unpacked") / "setup.py"
     target = Path(archpatch.folder, "setup.py")
     words = ["patch", str(target), "--arch", "9.0"]
     run = command(archpatch.command(*words))
