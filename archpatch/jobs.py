@@ -6,10 +6,12 @@ has to be asked for at the index.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
@@ -21,9 +23,11 @@ from archpatch.builder.asked import Asked
 from archpatch.builder.bench import Bench, look
 from archpatch.builder.environment import without_arch_flags
 from archpatch.builder.events import Listener
+from archpatch.builder.host import Host, available_cores, most_jobs
 from archpatch.builder.interpreter import TorchFacts, find_python
 from archpatch.builder.requirement import GitRequirement, IndexRequirement, Requirement
 from archpatch.builder.source import pin, project_name
+from archpatch.crew import at_once
 from archpatch.errors import FetchFailed, UsageError
 from archpatch.recipes.recipe import (
     Recipe,
@@ -39,9 +43,12 @@ from archpatch.wheelhouse.house import Entry, Wheelhouse
 from archpatch.wheelhouse.layout import Stack, code_tags
 from archpatch.wheelhouse.store import Store
 
+if TYPE_CHECKING:
+    from archpatch.builder.schedule.desk import Desk
+
 __all__ = ["Job", "Order", "Terms", "Workshop", "open_job"]
 
-_WAITING = "another process builds this wheel: waiting for it"
+_WAITING = "another build makes this wheel: waiting for it"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,25 +95,47 @@ class Workshop:
         )
         self._torch, self._fetches = torch, fetches
         self._benches: dict[tuple[str | None, str], Bench] = {}
+        self._desk: Desk | None = None
+        # Cells are worked on in several threads.
+        self._looking = threading.Lock()
         self._pins: dict[tuple[str, str], IndexRequirement] = {}
 
     def bench(self, order: Order) -> Bench:
         """Return the interpreter, toolkit and machine that `order` is built with."""
         key = (order.python, order.terms.toolkit)
-        if key not in self._benches:
-            python = find_python(order.python)
-            may_fetch = self._fetches and not order.terms.offline
-            bench = look(python, order.terms.toolkit, self.environ, may_fetch=may_fetch)
-            self._benches[key] = bench if self._torch is None else bench.with_torch(self._torch)
-        return self._benches[key]
+        with self._looking:
+            if key not in self._benches:
+                python = find_python(order.python)
+                may_fetch = self._fetches and not order.terms.offline
+                bench = look(python, order.terms.toolkit, self.environ, may_fetch=may_fetch)
+                self._benches[key] = bench if self._torch is None else bench.with_torch(self._torch)
+            return self._benches[key]
+
+    @property
+    def cells_at_once(self) -> int:
+        """How many cells of a plan to work on at once."""
+        return at_once(available_cores(), most_jobs(self.environ))
+
+    def desk(self, host: Host) -> Desk:
+        """Return where the compilers of all orders ask for their turn on this machine."""
+        # A hit compiles nothing.
+        from archpatch.builder.schedule.desk import Desk  # noqa: PLC0415
+        from archpatch.builder.schedule.rota import Machine  # noqa: PLC0415
+
+        with self._looking:
+            if self._desk is None:
+                most = most_jobs(self.environ) or host.cores
+                self._desk = Desk(Machine(cores=host.cores, memory=host.memory, jobs=most))
+            return self._desk
 
     def pin(self, requirement: IndexRequirement, bench: Bench) -> IndexRequirement:
         """Return the requirement with the version that the index gives for it."""
         version = bench.interpreter.version
         key = (str(requirement), version)
-        if key not in self._pins:
-            self._pins[key] = pin(requirement, python_version=version, environ=bench.environ)
-        return self._pins[key]
+        with self._looking:
+            if key not in self._pins:
+                self._pins[key] = pin(requirement, python_version=version, environ=bench.environ)
+            return self._pins[key]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

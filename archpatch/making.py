@@ -16,6 +16,9 @@ from archpatch.builder.compiling import compile_wheel
 from archpatch.builder.events import Listener
 from archpatch.builder.nets import check_wheel
 from archpatch.builder.planning import Plan, plan
+from archpatch.builder.schedule.desk import Desk
+from archpatch.builder.schedule.rota import Cost
+from archpatch.builder.schedule.seating import Compilation, Seated, seated
 from archpatch.builder.task import Task
 from archpatch.builder.working_folder import working_folder
 from archpatch.errors import WheelhouseConflict
@@ -85,14 +88,17 @@ def draft(job: Job, log: Path, listener: Listener) -> Iterator[Draft]:
         yield Draft(job=job, planned=planned, inputs=inputs, scratch=scratch, listener=listener)
 
 
-def make(job: Job, log: Path, listener: Listener) -> tuple[Entry, bool]:
-    """Take the wheel that another request led to, or compile it, and return it and whether it was there."""
+def make(job: Job, log: Path, listener: Listener, *, desk: Desk) -> tuple[Entry, bool]:
+    """Take the wheel that another request led to, or compile it, and return it and whether it was there.
+
+    Its compilers ask for their turn at `desk`.
+    """
     with draft(job, log, listener) as drawn, job.lock(drawn.fingerprint, listener):
         entry = drawn.find()
         if entry is not None:
             return entry, True
         _announce_replaced(drawn)
-        entry = _compile(drawn, drawn.scratch / "wheel")
+        entry = _compile(drawn, drawn.scratch / "wheel", desk)
         job.remember(entry, drawn.planned.variables_read)
         return entry, False
 
@@ -109,14 +115,20 @@ def _announce_replaced(drawn: Draft) -> None:
         drawn.listener.warn(f"{entry.wheel.name} will be replaced: {why}")
 
 
-def _compile(drawn: Draft, into: Path) -> Entry:
+def _compile(drawn: Draft, into: Path, desk: Desk) -> Entry:
     """Compile, read back, label and publish."""
     started = time.monotonic()
     job, planned, listener = drawn.job, drawn.planned, drawn.listener
     label = local_version(planned.device_code, job.stack) if job.order.terms.labelled else None
     listener.stage(f"compiling {planned.name} for {', '.join(map(str, sorted(planned.device_code)))}")
     sources = [source for extension in planned.captured.extensions for source in extension.sources]
-    wheel = compile_wheel(planned.workplace(local_version=label), into, sources=sources)
+    workplace = planned.workplace(local_version=label)
+    known = {file: Cost.read(cost) for file, cost in job.house.costs(planned.name).items()}
+    compilation = Compilation(captured=planned.captured, bench=job.bench, tree=workplace.tree, known=known)
+    with seated(desk, compilation) as seat:
+        wheel = compile_wheel(workplace.with_variables(seat.variables), into, sources=sources)
+    if seat.cached:
+        listener.stage(seat.cached)
     compiled = time.monotonic()
     listener.stage("reading back the device code")
     inspection = inspect_path(wheel)
@@ -127,11 +139,11 @@ def _compile(drawn: Draft, into: Path) -> Entry:
         labelled.mkdir()
         wheel = relabel(wheel, label, labelled)
     times = {**planned.times, "compile": compiled - started, "read_back": time.monotonic() - compiled}
-    record = _record(drawn, wheel, inspection=inspection, times=times)
+    record = _record(drawn, wheel, inspection=inspection, times=times, seat=seat)
     return job.house.publish(wheel, record, job.stack, replace=job.order.terms.replace)
 
 
-def _record(drawn: Draft, wheel: Path, *, inspection: Inspection, times: Mapping[str, float]) -> Record:
+def _record(drawn: Draft, wheel: Path, *, inspection: Inspection, times: Mapping[str, float], seat: Seated) -> Record:
     job, planned = drawn.job, drawn.planned
     codes = sorted({*inspection.cubins, *inspection.ptx}, key=lambda code: (code.ptx, code.arch))
     return Record(
@@ -149,8 +161,9 @@ def _record(drawn: Draft, wheel: Path, *, inspection: Inspection, times: Mapping
         extensions={name: tuple(sorted(map(str, codes))) for name, codes in planned.expected.items()},
         needs=inspection.needs.to_json(),
         source={"origin": planned.source.origin, "digest": planned.source.digest},
-        toolchain=job.bench.toolchain(),
+        toolchain={**job.bench.toolchain(), **({"compiler-cache": seat.cached} if seat.cached else {})},
         times={name: round(seconds, 3) for name, seconds in times.items()},
+        files={file: cost.to_json() for file, cost in sorted(seat.costs.items())},
         created=datetime.now(timezone.utc).isoformat(timespec="seconds"),
         archpatch=__version__,
     )

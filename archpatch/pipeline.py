@@ -18,6 +18,7 @@ from archpatch.builder.events import Listener
 from archpatch.builder.logs import new_log
 from archpatch.builder.requirement import parse_requirement
 from archpatch.builder.source import project_name
+from archpatch.crew import side_by_side
 from archpatch.errors import ArchpatchError, KnownBadArch, NoMatchingArch, SetupRefused
 from archpatch.jobs import Order, Terms, Workshop, open_job
 from archpatch.wheelhouse.house import Entry, Wheelhouse
@@ -74,7 +75,8 @@ def build(order: Order, *, workshop: Workshop, listener: Listener) -> Built:
             entry = job.recall()
             if entry is None:
                 log = new_log(job.recipe.name)
-                entry, hit = make(job, log, listener)
+                desk = workshop.desk(job.bench.host)
+                entry, hit = make(job, log, listener, desk=desk)
     links = tuple(job.house.offer(entry, gpu.name, job.stack) for gpu in job.gpus)
     return Built(entry=entry, hit=hit, links=links, log=log, seconds=time.monotonic() - started)
 
@@ -84,28 +86,46 @@ def survey(cells: Iterable[Cell], terms: Terms, *, workshop: Workshop, listener:
 
     What is not filed is fetched, rewritten and captured for that, which takes seconds a cell.
     """
-    for cell in cells:
+
+    def look(cell: Cell, listener: Listener) -> Result:
         started = time.monotonic()
         try:
             result = _look_at(cell, terms, workshop, listener)
         except ArchpatchError as error:
             result = _failure(cell, error)
-        yield replace(result, seconds=time.monotonic() - started)
+        return replace(result, seconds=time.monotonic() - started)
+
+    return side_by_side(look, tuple(cells), most=workshop.cells_at_once, listener=listener)
 
 
 def refresh(cells: Iterable[Cell], terms: Terms, *, workshop: Workshop, listener: Listener) -> Iterator[Result]:
-    """Make it so: build what is missing, cell by cell, and yield what each came to; a failure stops no other cell."""
-    for cell in cells:
+    """Make it so: build what is missing, and yield what each cell came to; a failure stops no other cell.
+
+    Several cells are built at once, and their compilers share the machine.
+    """
+    made = set[str]()
+
+    def carry_out(cell: Cell, listener: Listener) -> Result:
         started = time.monotonic()
-        listener.stage(f"--- {cell.id}")
         try:
             built = build(order_for(cell, terms), workshop=workshop, listener=listener)
         except ArchpatchError as error:
-            listener.warn(f"{cell.id}: {error}")
+            listener.warn(str(error))
             result = _failure(cell, error)
         else:
-            result = _served(cell, built.entry, State.HIT if built.hit else State.BUILT, log=built.log)
-        yield replace(result, seconds=time.monotonic() - started)
+            if not built.hit:
+                made.add(built.record.fingerprint)
+            result = _served(cell, built.entry, State.HIT, log=built.log)
+        return replace(result, seconds=time.monotonic() - started)
+
+    told = set[str]()
+    for result in side_by_side(carry_out, tuple(cells), most=workshop.cells_at_once, listener=listener):
+        # Of cells that share a wheel, any may have compiled it: the first has it built, the others find it.
+        if result.entry is not None and result.fingerprint in made - told:
+            served = _served(result.cell, result.entry, State.BUILT, log=result.log)
+            result = replace(served, seconds=result.seconds)  # noqa: PLW2901 - the same cell's
+        told.add(result.fingerprint or "")
+        yield result
 
 
 def prune(rules: PruneRules, results: Iterable[Result], terms: Terms, *, dry_run: bool = False) -> tuple[Surplus, ...]:

@@ -24,14 +24,15 @@ LEVELS = {
     "kernel_cache": 4,
     "config_readers": 4,
     "config": 5,
-    "jobs": 4,
-    "keys": 5,
-    "making": 5,
-    "pipeline": 6,
-    "nox": 7,
-    "cli": 7,
-    "__init__": 8,
-    "__main__": 9,
+    "crew": 4,
+    "jobs": 5,
+    "keys": 6,
+    "making": 6,
+    "pipeline": 7,
+    "nox": 8,
+    "cli": 8,
+    "__init__": 9,
+    "__main__": 10,
 }
 
 #: Library -> the units that may import it.

@@ -39,6 +39,18 @@ def test_a_failure_removes_it_and_passes_on(tmp_path: Path, error: type[BaseExce
     assert list(tmp_path.iterdir()) == []
 
 
+def test_one_after_another_has_the_same_place(tmp_path: Path) -> None:
+    with working_folder(tmp_path) as first, working_folder(tmp_path) as beside:
+        pass
+    with working_folder(tmp_path) as second:
+        assert second == first != beside
+
+
+def test_a_parent_that_is_missing_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError), working_folder(tmp_path / "missing"):
+        pass
+
+
 def test_one_that_was_renamed_away_is_no_error(tmp_path: Path) -> None:
     with working_folder(tmp_path) as folder:
         folder.rename(tmp_path / "kept")

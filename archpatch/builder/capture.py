@@ -46,14 +46,16 @@ _DRIVER = Path(__file__).with_name("driver.py")
 class CapturedExtension:
     """One extension: its name, its sources, the final flags of nvcc (None where it has no CUDA source), C++ and linker.
 
-    `torch_added` are the arch flags among them that torch added by itself, which it does for an extension that
-    brings none of its own; `torch_refused` is what it said where it knows no flags for an arch of its list. `cmake` are
-    the commands of CMake that would run for it, and `cmake_has_cuda` tells whether its CMake files build CUDA code.
+    `by_ninja` tells whether torch has ninja compile it. `torch_added` are the arch flags among them that torch added by
+    itself, which it does for an extension that brings none of its own; `torch_refused` is what it said where it knows
+    no flags for an arch of its list. `cmake` are the commands of CMake that would run for it, and `cmake_has_cuda`
+    tells whether its CMake files build CUDA code.
     """
 
     name: str
     sources: tuple[Path, ...]
     nvcc: tuple[str, ...] | None
+    by_ninja: bool = False
     torch_added: tuple[str, ...] = ()
     cxx: tuple[str, ...] = ()
     link: tuple[str, ...] = ()
@@ -227,6 +229,7 @@ def _read_extension(
         name=seen["name"] or project or "CMake",
         sources=tuple(map(Path, seen["sources"])),
         nvcc=None if seen["nvcc"] is None else tuple(seen["nvcc"]),
+        by_ninja=seen["by_ninja"],
         torch_added=tuple(seen["torch_added"]),
         cxx=tuple(seen["cxx"]),
         link=tuple(seen["link"]),

@@ -51,11 +51,11 @@ def compile_wheel(workplace: Workplace, into: Path, *, sources: Sequence[Path]) 
     _sweep_hooks(Path(tempfile.gettempdir()))
     into.mkdir(parents=True, exist_ok=True)
     try:
-        builder = ProjectBuilder(workplace.tree, python_executable=str(workplace.python), runner=runner)
-        # What a backend prints as warnings is in the log; build repeats it as warnings of this process.
         with warnings.catch_warnings():
+            # Of a pyproject.toml that has names much like those that are meant.
             warnings.simplefilter("ignore")
-            return Path(builder.build("wheel", into))
+            builder = ProjectBuilder(workplace.tree, python_executable=str(workplace.python), runner=runner)
+        return Path(builder.build("wheel", into))
     except (BuildException, BuildBackendException, subprocess.CalledProcessError) as error:
         raise _failure(workplace.log, error) from error
 

@@ -4,7 +4,7 @@ This file is run as a script by the interpreter that holds torch, with the proje
 imports nothing of archpatch. What it writes is a JSON object, read by `archpatch.builder.capture`:
 
     {name, version, roots: {prefix, base_prefix, torch}, environment: [NAME], cmake: null | VERSION,
-     extensions: [{name, sources, nvcc, cxx, link, torch_added, torch_refused,
+     extensions: [{name, sources, nvcc, cxx, link, by_ninja, torch_added, torch_refused,
                    cmake: [{words, folder, variables, line}]}],
      error: null | {kind, message, module, program, where, unreached: [NAME]}}
 
@@ -51,7 +51,7 @@ class Capture:
             if extension["name"] == name:
                 return extension
         lists: dict[str, Any] = {key: [] for key in ("sources", "cxx", "link", "torch_added", "cmake")}
-        self.extensions.append({"name": name, "nvcc": None, "torch_refused": None, **lists})
+        self.extensions.append({"name": name, "nvcc": None, "by_ninja": False, "torch_refused": None, **lists})
         return self.extensions[-1]
 
     @property
@@ -64,6 +64,7 @@ class Capture:
 
     def ninja(self, **rules: Any) -> None:
         """Stand in for `torch.utils.cpp_extension._write_ninja_file_and_compile_objects`."""
+        self.current["by_ninja"] = True
         self.current["sources"] = list(map(os.path.abspath, rules["sources"]))
         self.current["cxx"] = unquoted(rules["cflags"], rules["post_cflags"])
         self.current["link"] += unquoted(rules.get("cuda_dlink_post_cflags"))

@@ -16,7 +16,7 @@ from archpatch.builder.toolkit import environment as toolkit_environment
 from archpatch.errors import UsageError
 from archpatch.recipes.recipe import Recipe, spell_archs
 
-__all__ = ["BuildVariables", "decisive_variables", "without_arch_flags"]
+__all__ = ["NVCC_FLAGS", "BuildVariables", "decisive_variables", "without_arch_flags"]
 
 #: What a user can set that changes the bytes that compilers make; it goes into the fingerprint.
 _DECISIVE = (
@@ -26,7 +26,7 @@ _DECISIVE = (
     *("CUDAFLAGS", "CUDAHOSTCXX", "CMAKE_BUILD_TYPE", "CMAKE_GENERATOR", "CMAKE_PREFIX_PATH", "CMAKE_TOOLCHAIN_FILE"),
 )
 #: What nvcc adds to each command, and CMake to each that it has for nvcc.
-_NVCC_FLAGS = ("NVCC_APPEND_FLAGS", "NVCC_PREPEND_FLAGS", "CUDAFLAGS")
+NVCC_FLAGS = ("NVCC_APPEND_FLAGS", "NVCC_PREPEND_FLAGS", "CUDAFLAGS")
 _ARCH_OPTIONS = (*GENCODE_OPTIONS, *ARCH_OPTIONS, *CODE_OPTIONS)
 
 
@@ -81,7 +81,7 @@ def without_arch_flags(environ: Mapping[str, str]) -> tuple[dict[str, str], tupl
     would be compiled beside those that were asked for. Raises `UsageError` for quotes that do not match.
     """
     cleaned, had = dict(environ), []
-    for name in _NVCC_FLAGS:
+    for name in NVCC_FLAGS:
         words = _split(name, environ.get(name, ""))
         kept = list(_without_options(words))
         if kept != words:

@@ -14,7 +14,7 @@ from archpatch.builder.interpreter import Interpreter
 from archpatch.builder.questions import Ask, ask
 from archpatch.errors import UsageError
 
-__all__ = ["Compiler", "Host", "available_cores", "available_memory", "inspect_host", "jobs"]
+__all__ = ["Compiler", "Host", "available_cores", "available_memory", "inspect_host", "jobs", "most_jobs"]
 
 #: One nvcc process on the larger kernels was seen to take 3 to 5 GB.
 MEMORY_PER_JOB: Final = 4 << 30
@@ -100,11 +100,16 @@ def find_tool(name: str, interpreter: Interpreter, environ: Mapping[str, str]) -
 def jobs(*, cores: int, memory: int, sources: int, environ: Mapping[str, str]) -> int:
     """Return how many compilers to run side by side: at most one a core and a source, 4 GiB of memory for each.
 
-    `MAX_JOBS` decides where it is set; as torch wants it, it must be a whole number, else `UsageError`.
+    `MAX_JOBS` decides where it is set; raises `UsageError` where it is no number.
     """
+    return most_jobs(environ) or max(1, min(cores, sources, memory // MEMORY_PER_JOB))
+
+
+def most_jobs(environ: Mapping[str, str]) -> int | None:
+    """Return `MAX_JOBS`, None where it is not set; raises `UsageError` where it is no whole number, as torch would."""
     wanted = environ.get("MAX_JOBS", "")
     if not wanted:
-        return max(1, min(cores, sources, memory // MEMORY_PER_JOB))
+        return None
     if not (wanted.isascii() and wanted.isdigit() and int(wanted)):
         raise UsageError(f"MAX_JOBS={wanted!r} is no number of jobs", remedy="Write a whole number, or unset it.")
     return int(wanted)

@@ -74,13 +74,17 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Toolkit:
-    """A CUDA toolkit: `root` is its `CUDA_HOME`, `version` nvcc's (`13.0.88`), `codes` all that nvcc can make."""
+    """A CUDA toolkit: `root` is its `CUDA_HOME`, `version` nvcc's (`13.0.88`), `codes` all that nvcc can make.
+
+    `options` are nvcc's long options, `--split-compile` among them where it has that.
+    """
 
     root: Path
     version: Version
     origin: Origin
     found_by: str
     codes: frozenset[DeviceCode]
+    options: frozenset[str] = frozenset()
 
     @property
     def nvcc(self) -> Path:
@@ -215,6 +219,11 @@ def parse_codes(help_text: str) -> frozenset[DeviceCode]:
     return frozenset(code for code in map(_known_code, names) if code is not None)
 
 
+def parse_options(help_text: str) -> frozenset[str]:
+    """Return the long options that `nvcc --help` lists."""
+    return frozenset(re.findall(r"^--[\w-]+", help_text, re.MULTILINE))
+
+
 def parse_root(dry_run: str) -> Path | None:
     """Return the toolkit's folder from the lines `#$ TOP=...` or `#$ _HERE_=...` of `nvcc --dryrun`.
 
@@ -261,13 +270,21 @@ def _from_folder(folder: Path, ask: Ask) -> Toolkit:
 
 
 def _toolkit(found: Candidate, origin: Origin, ask: Ask) -> Toolkit:
-    codes = parse_codes(ask([str(found.root / "bin/nvcc"), "--help"]).stdout)
+    said = ask([str(found.root / "bin/nvcc"), "--help"]).stdout
+    codes = parse_codes(said)
     if found.version is None or not codes:
         raise ToolchainError(
             f"{found.root}/bin/nvcc does not run, or names no GPU archs in its --help",
             remedy=f"Install the toolkit again, or remove {found.root}, or name another one with --toolkit.",
         )
-    return Toolkit(root=found.root, version=found.version, origin=origin, found_by=found.found_by, codes=codes)
+    return Toolkit(
+        root=found.root,
+        version=found.version,
+        origin=origin,
+        found_by=found.found_by,
+        codes=codes,
+        options=parse_options(said),
+    )
 
 
 def _known_code(name: str) -> DeviceCode | None:

@@ -8,6 +8,7 @@ process id in a file would say less: ids are given out again. systemd-tmpfiles, 
 from __future__ import annotations
 
 import fcntl
+import itertools
 import os
 import shutil
 import tempfile
@@ -44,18 +45,27 @@ def is_working_folder(path: Path) -> bool:
 
 
 def _make(parent: Path) -> tuple[Path, int]:
-    """Return a new folder and the descriptor that holds its lock."""
-    while True:
-        folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=parent))
-        # Another process may sweep it away before it is opened, or before it is locked.
+    """Return a new folder and the descriptor that holds its lock: the first of a row that nobody has.
+
+    So one build after another works at the same place. Compilers write paths into what they make, and a compiler cache
+    knows a source by its path.
+    """
+    for number in itertools.count():
+        folder = parent / f"{_PREFIX}{number}"
+        try:
+            folder.mkdir(mode=0o700)
+        except FileExistsError:
+            continue
+        # Another process may sweep it away before it is opened, or before it is locked, and make it anew.
         with suppress(FileNotFoundError):
             lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
             # Where a file system has no such locks, the sweep gets none either, and removes nothing.
             with suppress(OSError):
                 fcntl.flock(lock, fcntl.LOCK_EX)
-            if folder.is_dir():
+            if folder.is_dir() and os.path.samestat(os.fstat(lock), folder.stat()):
                 return folder, lock
             os.close(lock)
+    raise AssertionError
 
 
 def _sweep(parent: Path) -> None:

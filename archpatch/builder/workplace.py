@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from archpatch.builder.events import Listener, Silent
@@ -20,3 +20,7 @@ class Workplace:
     environment: Mapping[str, str]
     log: Path
     listener: Listener = field(default_factory=Silent)
+
+    def with_variables(self, variables: Mapping[str, str]) -> Workplace:
+        """Return the same place with other values of some variables."""
+        return replace(self, environment={**self.environment, **variables})

@@ -209,6 +209,15 @@ class Wheelhouse:
         )
         return max((version for version in versions if specifier.contains(version, prereleases=True)), default=None)
 
+    def costs(self, name: str) -> Mapping[str, Mapping[str, float]]:
+        """Return what the sources of a package cost, by their path, as far as records tell; the newest counts."""
+        wanted = canonicalize_name(name)
+        records = (entry.record for entry in self.entries() if canonicalize_name(entry.record.name) == wanted)
+        costs: dict[str, Mapping[str, float]] = {}
+        for record in sorted(records, key=lambda record: record.created):
+            costs.update(record.files)
+        return costs
+
     def occupants(self, name: str, version: str, codes: Iterable[DeviceCode], stack: Stack) -> Iterator[Entry]:
         """Yield the wheels of one release that hold exactly `codes`, for whatever interpreter."""
         folder = self.root / arch_folder(codes, stack)

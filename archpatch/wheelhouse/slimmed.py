@@ -146,6 +146,7 @@ def _record(slimmed: Slimmed, origin: Origin, inputs: Mapping[str, str], *, fili
         source={"origin": f"slimmed from {origin.wheel.name}", "digest": origin.sha256},
         toolchain={},
         times={"slim": round(filing.seconds, 3)},
+        files={},
         created=datetime.now(timezone.utc).isoformat(timespec="seconds"),
         archpatch=__version__,
     )

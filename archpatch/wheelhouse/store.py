@@ -33,6 +33,9 @@ class Store(Protocol):
     def newest(self, name: str, specifier: SpecifierSet, stack: Stack, inputs: Mapping[str, str]) -> Version | None:
         """Return the newest version of a package that `specifier` takes and that was built with `inputs`, or None."""
 
+    def costs(self, name: str) -> Mapping[str, Mapping[str, float]]:
+        """Return what the sources of a package cost, by their path, as far as records tell; the newest counts."""
+
     def occupants(self, name: str, version: str, codes: Iterable[DeviceCode], stack: Stack) -> Iterator[Entry]:
         """Yield the wheels of one release that hold exactly `codes`, for whatever interpreter."""
 

@@ -34,7 +34,7 @@ MINI = FIXTURES / "mini"
 REQUIREMENT = "archpatch_mini==0.1.0"
 PHASES = {
     "compile": Victim(("build", REQUIREMENT, "--gpu", "h200"), "compiling archpatch_mini for", "reading back"),
-    "refresh": Victim(("refresh",), f"--- {REQUIREMENT}@h200", "1 built"),
+    "refresh": Victim(("refresh",), f"{REQUIREMENT}@h200: ", "1 built"),
 }
 #: The second GPU type takes the wheel of the first.
 PLAN = f"""

@@ -59,6 +59,7 @@ def make(  # noqa: PLR0913 - what a test may vary
         source={"origin": "here", "digest": "0"},
         toolchain={},
         times={"compile": 1.0},
+        files={"a.cu": {"seconds": 1.0, "memory": 1 << 30}},
         created=created.isoformat(timespec="seconds"),
         archpatch="0.1.0",
     )

@@ -1,0 +1,57 @@
+"""Stand in for nvcc in a build: wait for this file's turn, run nvcc with the flags that it got, and tell the cost.
+
+The interpreter that holds torch runs this file for each source; it imports nothing of archpatch. `ARCHPATCH_DESK` names
+the socket of `desk.py`, and `ARCHPATCH_NVCC` is the real nvcc. A line of JSON goes there, `{source, words}`, one comes
+back, `{flags}`, and at the end `{seconds, memory}` goes there. Where there is nothing to ask (a question, a link) or
+nobody (the desk is gone), nvcc runs as it was called.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+import sys
+from typing import IO, Any
+
+_COMPILES = ("-c", "--compile", "-dc", "--device-c")
+_SOURCES = (".cu", ".c", ".cc", ".cpp", ".cxx")
+
+
+def main(words: list[str]) -> int:
+    """Run nvcc with `words`, and return its status."""
+    command = [os.environ["ARCHPATCH_NVCC"], *words]
+    sources = [word for word in words if word.endswith(_SOURCES) and not word.startswith("-")]
+    if len(sources) != 1 or not any(word in _COMPILES for word in words):
+        return _run(command)[0]
+    try:
+        desk = socket.socket(socket.AF_UNIX)
+        desk.connect("\0" + os.environ["ARCHPATCH_DESK"])
+        stream = desk.makefile("rw", encoding="utf-8")
+        _tell(stream, {"source": os.path.abspath(sources[0]), "words": words})  # noqa: PTH100 - links stay
+        flags = json.loads(stream.readline())["flags"]
+    except (OSError, ValueError, LookupError):
+        return _run(command)[0]
+    status, cost = _run([*command, *flags])
+    with contextlib.suppress(OSError):
+        _tell(stream, cost)
+    return status
+
+
+def _run(command: list[str]) -> tuple[int, dict[str, Any]]:
+    process = os.posix_spawn(command[0], command, os.environ)
+    _, status, usage = os.wait4(process, 0)
+    code = os.waitstatus_to_exitcode(status)
+    cost = {"seconds": usage.ru_utime + usage.ru_stime, "memory": usage.ru_maxrss << 10}
+    # A signal is told as a shell does.
+    return code if code >= 0 else 128 - code, cost
+
+
+def _tell(stream: IO[str], message: dict[str, Any]) -> None:
+    stream.write(json.dumps(message) + "\n")
+    stream.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
