@@ -27,7 +27,6 @@ from archpatch.builder.host import Host, available_cores, most_jobs
 from archpatch.builder.interpreter import TorchFacts, find_python
 from archpatch.builder.requirement import GitRequirement, IndexRequirement, Requirement
 from archpatch.builder.source import pin, project_name
-from archpatch.crew import at_once
 from archpatch.errors import FetchFailed, UsageError
 from archpatch.recipes.recipe import (
     Recipe,
@@ -114,6 +113,9 @@ class Workshop:
     @property
     def cells_at_once(self) -> int:
         """How many cells of a plan to work on at once."""
+        # A single order needs no crew.
+        from archpatch.crew import at_once  # noqa: PLC0415
+
         return at_once(available_cores(), most_jobs(self.environ))
 
     def desk(self, host: Host) -> Desk:
