@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 
 from archpatch.cli.main import run
@@ -9,7 +10,10 @@ from archpatch.cli.main import run
 
 def main() -> None:
     """Run the command line and exit with its status."""
-    sys.exit(run(sys.argv[1:]))
+    status = run(sys.argv[1:])
+    # Python looks for garbage once more before it ends, in all that was imported: 10 ms for nothing.
+    gc.freeze()
+    sys.exit(status)
 
 
 if __name__ == "__main__":

@@ -26,7 +26,6 @@ from archpatch.builder.events import Listener
 from archpatch.builder.host import Host, available_cores, most_jobs
 from archpatch.builder.interpreter import TorchFacts, find_python
 from archpatch.builder.requirement import GitRequirement, IndexRequirement, Requirement
-from archpatch.builder.source import pin, project_name
 from archpatch.errors import FetchFailed, UsageError
 from archpatch.recipes.recipe import (
     Recipe,
@@ -45,7 +44,7 @@ from archpatch.wheelhouse.store import Store
 if TYPE_CHECKING:
     from archpatch.builder.schedule.desk import Desk
 
-__all__ = ["Job", "Order", "Terms", "Workshop", "open_job"]
+__all__ = ["Job", "Order", "Terms", "Workshop", "name_of", "open_job"]
 
 _WAITING = "another build makes this wheel: waiting for it"
 
@@ -132,6 +131,9 @@ class Workshop:
 
     def pin(self, requirement: IndexRequirement, bench: Bench) -> IndexRequirement:
         """Return the requirement with the version that the index gives for it."""
+        # What fetches takes as long to import as all else that a key of pinned versions needs.
+        from archpatch.builder.source import pin  # noqa: PLC0415
+
         version = bench.interpreter.version
         key = (str(requirement), version)
         with self._looking:
@@ -242,13 +244,22 @@ def open_job(order: Order, workshop: Workshop) -> Job:
     )
 
 
+def name_of(requirement: Requirement) -> str:
+    """Return the name of what is asked for, as far as it is written down; raises as `project_name`."""
+    if isinstance(requirement, IndexRequirement):
+        return requirement.name
+    from archpatch.builder.source import project_name  # noqa: PLC0415 - as in `Workshop.pin`
+
+    return project_name(requirement)
+
+
 def _recipe(requirement: Requirement, overrides: tuple[RecipeOverride, ...]) -> Recipe:
     """Return what is known of the package: by its name, or by its repository where only that is given."""
     if isinstance(requirement, GitRequirement) and requirement.name is None:
         known = find_recipe_by_repository(requirement.url, overrides)
         if known is not None:
             return known
-    return find_recipe(project_name(requirement), overrides)
+    return find_recipe(name_of(requirement), overrides)
 
 
 def _pinned(order: Order, house: Store, workshop: Workshop, stack: Stack) -> Requirement:

@@ -7,9 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from packaging.utils import canonicalize_name
 
 from archpatch.builder.requirement import ArchiveRequirement, FolderRequirement, IndexRequirement
-from archpatch.builder.source import prepare, project_name
-from archpatch.builder.working_folder import working_folder
-from archpatch.jobs import Job, Order, Workshop, open_job
+from archpatch.jobs import Job, Order, Workshop, name_of, open_job
 from archpatch.storage.key import Key
 
 __all__ = ["wheelhouse_key"]
@@ -37,7 +35,7 @@ def wheelhouse_key(orders: Sequence[Order], *, workshop: Workshop, extra: Mappin
 
 
 def _inputs(job: Job) -> Iterator[tuple[str, str]]:
-    name = canonicalize_name(project_name(job.requirement))
+    name = canonicalize_name(name_of(job.requirement))
     version, source = _source(job)
     for key, value in {**job.inputs(name, version), **job.wish(), "source": source}.items():
         if key not in _OWN:
@@ -52,6 +50,10 @@ def _source(job: Job) -> tuple[str, str]:
     if isinstance(requirement, IndexRequirement):
         return str(requirement.version), requirement.sha256 or ""
     if isinstance(requirement, FolderRequirement | ArchiveRequirement):
+        # As in `Workshop.pin`.
+        from archpatch.builder.source import prepare  # noqa: PLC0415
+        from archpatch.builder.working_folder import working_folder  # noqa: PLC0415
+
         with working_folder() as scratch:
             tree = prepare(requirement, scratch / "source", offline=True, leave_out=(job.order.terms.wheelhouse,))
         return tree.version or "", tree.digest

@@ -17,10 +17,9 @@ from archpatch.builder.asked import Asked
 from archpatch.builder.events import Listener
 from archpatch.builder.logs import new_log
 from archpatch.builder.requirement import parse_requirement
-from archpatch.builder.source import project_name
 from archpatch.crew import side_by_side
 from archpatch.errors import ArchpatchError, KnownBadArch, NoMatchingArch, SetupRefused
-from archpatch.jobs import Order, Terms, Workshop, open_job
+from archpatch.jobs import Order, Terms, Workshop, name_of, open_job
 from archpatch.wheelhouse.house import Entry, Wheelhouse
 from archpatch.wheelhouse.plan import Cell, Result, State
 from archpatch.wheelhouse.prune import Keep, PruneRules, Surplus, surplus
@@ -139,7 +138,7 @@ def prune(rules: PruneRules, results: Iterable[Result], terms: Terms, *, dry_run
         if result.entry is not None:
             wheels.add(result.entry.wheel)
         else:
-            packages.add(canonicalize_name(project_name(parse_requirement(result.cell.requirement))))
+            packages.add(canonicalize_name(name_of(parse_requirement(result.cell.requirement))))
     keep = Keep(wheels=frozenset(wheels), packages=frozenset(packages))
     house = Wheelhouse(terms.wheelhouse)
     found = surplus(house.entries(), rules, keep, now=datetime.now(timezone.utc))
