@@ -104,6 +104,10 @@ def test_a_limit_is_shown_in_the_figure_s_own_unit() -> None:
     assert cells(replace(KEY, most=1.0, least=0.01))[3:5] == ("120 ms more", "at most 1.0 s more, at least 10 ms more")
 
 
+def test_a_small_ratio_is_not_rounded_away() -> None:
+    assert cells(replace(BUILD, measured=Side(name="slim", value=0.044)))[3] == "0.002"
+
+
 def test_a_report_is_read_as_it_was_written(tmp_path: Path) -> None:
     path = tmp_path / "new" / "bench.json"
     REPORT.write(path)

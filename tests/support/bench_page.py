@@ -17,6 +17,8 @@ _HEAD = ("benchmark", "measured", "against", "figure", "limit", "note")
 _IMPORTS_HEAD = ("command", "imports, ms", "by library")
 #: Libraries that take less than this share of a command's imports are not named.
 _SHARE = 0.05
+#: Below this a ratio is shown by its first digit that is not zero.
+_SMALL = 0.1
 
 
 def reports() -> list[Path]:
@@ -64,7 +66,9 @@ def _machine(report: Report) -> str:
 
 
 def _figure(value: float, comparison: Comparison) -> str:
-    return f"{value:.2f}" if comparison.figure == "ratio" else f"{_amount(value, comparison)} more"
+    if comparison.figure == "difference":
+        return f"{_amount(value, comparison)} more"
+    return f"{value:.2f}" if value >= _SMALL else f"{value:.1g}"
 
 
 def _amount(value: float, comparison: Comparison) -> str:
