@@ -67,7 +67,8 @@ class Comparison:
     @property
     def holds(self) -> bool:
         """Whether the figure is within its limits."""
-        return (self.least or -math.inf) <= self.value <= (math.inf if self.most is None else self.most)
+        least = -math.inf if self.least is None else self.least
+        return least <= self.value <= (math.inf if self.most is None else self.most)
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> Comparison:
