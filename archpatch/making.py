@@ -78,6 +78,7 @@ def draft(job: Job, log: Path, listener: Listener) -> Iterator[Draft]:
         recipe=job.recipe,
         bench=job.bench,
         listener=listener,
+        sizing=job.order.terms.sizing,
         offline=job.order.terms.offline,
         leave_out=(job.order.terms.wheelhouse,),
     )
@@ -124,9 +125,17 @@ def _compile(drawn: Draft, into: Path, desk: Desk) -> Entry:
     sources = [source for extension in planned.captured.extensions for source in extension.sources]
     workplace = planned.workplace(local_version=label)
     known = {file: Cost.read(cost) for file, cost in job.house.costs(planned.name).items()}
-    compilation = Compilation(captured=planned.captured, bench=job.bench, tree=workplace.tree, known=known)
+    compilation = Compilation(
+        captured=planned.captured,
+        bench=job.bench,
+        tree=workplace.tree,
+        known=known,
+        lineinfo=job.order.terms.sizing.lineinfo,
+    )
     with seated(desk, compilation) as seat:
         wheel = compile_wheel(workplace.with_variables(seat.variables), into, sources=sources)
+    if not compilation.lineinfo and not seat.variables:
+        listener.warn("-lineinfo stays: what starts nvcc here (CMake, sccache, PYTORCH_NVCC) is not archpatch's")
     if seat.cached:
         listener.stage(seat.cached)
     compiled = time.monotonic()
