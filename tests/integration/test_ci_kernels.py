@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,7 +25,7 @@ SAVE = ".github/actions/save-kernel-cache"
 VERSIONS = {"gpu": "h200", "torch": "2.14.1+cu130", "triton": "3.8.0"}
 REQUESTED = {"lane": "unit", "sources": "src/**/*.py", **VERSIONS}
 ARCHIVE = "kernel-cache/kernels.tar.zst"
-#: What the tests of the repository compile, and how often Triton found it.
+#: The tests of the repository: they compile kernels, and write down which of them Triton found.
 TEST = """
 import json
 from src.add import compile_all
@@ -222,7 +223,7 @@ def test_text_from_outside_is_never_run(runner: Runner, text: str) -> None:
     assert list(runner.scratch.parent.rglob("pwned")) == []
 
 
-def break_(archive: Path) -> None:
+def cut(archive: Path) -> None:
     os.truncate(archive, archive.stat().st_size // 2)
 
 
@@ -234,9 +235,10 @@ def forge(archive: Path) -> None:
     archive.with_name("forged.tar.zst").replace(archive)
 
 
-@pytest.mark.parametrize(("damage", "said"), [(break_, "kernels.tar.zst"), (forge, "it is of another lane")])
-def test_a_job_goes_on_without_a_cache_that_is_refused(runner: Runner, damage: object, said: str) -> None:
-    assert callable(damage)
+@pytest.mark.parametrize(("damage", "said"), [(cut, "kernels.tar.zst"), (forge, "it is of another lane")])
+def test_a_job_goes_on_without_a_cache_that_is_refused(
+    runner: Runner, damage: Callable[[Path], None], said: str
+) -> None:
     assert pretended(runner, "add") == ("false", "true")
     damage(runner.cache.folder / "0")
     run = runner.on(PULL_REQUEST)
