@@ -2,8 +2,8 @@
 
 The interpreter that holds torch runs this file for each source; it imports nothing of archpatch. `ARCHPATCH_DESK` names
 the socket of `desk.py`, and `ARCHPATCH_NVCC` is the real nvcc. A line of JSON goes there, `{source, words}`, one comes
-back, `{flags}`, and at the end `{seconds, memory}` goes there. Where there is nothing to ask (a question, a link) or
-nobody (the desk is gone), nvcc runs as it was called.
+back, `{flags, nice}`, and at the end `{seconds, memory}` goes there. Where there is nothing to ask (a question, a link)
+or nobody (the desk is gone), nvcc runs as it was called.
 """
 
 from __future__ import annotations
@@ -39,9 +39,11 @@ def main(words: list[str]) -> int:
         desk.connect("\0" + os.environ["ARCHPATCH_DESK"])
         stream = desk.makefile("rw", encoding="utf-8")
         _tell(stream, {"source": os.path.abspath(sources[0]), "words": words})  # noqa: PTH100 - links stay
-        flags = json.loads(stream.readline())["flags"]
+        turn = json.loads(stream.readline())
+        flags, nice = turn["flags"], turn["nice"]
     except (OSError, ValueError, LookupError):
         return _run(command)[0]
+    os.nice(nice)
     status, cost = _run([*command, *flags])
     with contextlib.suppress(OSError):
         _tell(stream, cost)
