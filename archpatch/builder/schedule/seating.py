@@ -22,6 +22,8 @@ __all__ = ["STAND_IN", "Compilation", "Seated", "seated"]
 
 #: What torch starts in the place of nvcc.
 STAND_IN: Final = Path(__file__).with_name("nvcc_stand_in.py")
+#: Each that waits is a Python of 8 MB. Of more files than that, the longest among the first ones starts first.
+_MOST_WAITING: Final = 128
 #: What torch takes for CUDA sources (`torch.utils.cpp_extension._is_cuda_file`).
 _CUDA: Final = (".cu", ".cuh")
 
@@ -137,7 +139,7 @@ def _at_the_desk(desk: Desk, compilation: Compilation, seat: Seated) -> Iterator
             "PYTORCH_NVCC": shlex.quote(str(put_stand_in(compilation))),
             "ARCHPATCH_NVCC": str(bench.toolkit.nvcc),
             "ARCHPATCH_DESK": place.address,
-            "MAX_JOBS": bench.environ.get("MAX_JOBS") or str(len(compilation.sources)),
+            "MAX_JOBS": bench.environ.get("MAX_JOBS") or str(min(len(compilation.sources), _MOST_WAITING)),
         }
         yield
         seat.costs |= {compilation.name(Path(path)): cost for path, cost in place.costs.items()}
