@@ -13,6 +13,7 @@ from archpatch.arch.arch import ArchRequest
 from archpatch.arch.gpu import find_gpu
 from archpatch.arch.selection import OnMissing
 from archpatch.builder.requirement import FolderRequirement, parse_requirement
+from archpatch.builder.sizing import COMPRESS_MODES
 from archpatch.errors import ArchpatchError
 from archpatch.recipes.recipe import RecipeOverride, load_recipes, read_overrides
 from archpatch.recipes.table import Table
@@ -132,6 +133,10 @@ def _on_missing(table: Table, key: str) -> str | None:
     return table.choice(key, [choice.value for choice in OnMissing])
 
 
+def _compress_mode(table: Table, key: str) -> str | None:
+    return table.choice(key, list(COMPRESS_MODES))
+
+
 def _path(table: Table, key: str) -> str | None:
     text = table.text(key)
     return None if text is None else str(table.file.parent / Path(text).expanduser())
@@ -155,7 +160,9 @@ def _toolkit(table: Table, key: str) -> str | None:
 _READERS: Final[Mapping[str, Callable[[Table, str], object]]] = {
     "allow-known-bad": Table.flag,
     "arch": _arch,
+    "compress-mode": _compress_mode,
     "gpu": Table.text_or_texts,
+    "lineinfo": Table.flag,
     "local-version": Table.flag,
     "max-jobs": Table.positive,
     "offline": Table.flag,

@@ -26,6 +26,7 @@ from archpatch.builder.events import Listener
 from archpatch.builder.host import Host, available_cores, most_jobs
 from archpatch.builder.interpreter import TorchFacts, find_python
 from archpatch.builder.requirement import GitRequirement, IndexRequirement, Requirement
+from archpatch.builder.sizing import Sizing
 from archpatch.errors import FetchFailed, UsageError
 from archpatch.recipes.recipe import (
     Recipe,
@@ -64,6 +65,7 @@ class Terms:
     offline: bool = False
     replace: bool = True
     labelled: bool = True
+    sizing: Sizing = field(default_factory=Sizing)
     recipes: tuple[RecipeOverride, ...] = ()
 
 
@@ -175,6 +177,7 @@ class Job:
             "rewrite": str(REWRITE_GENERATION),
             "recipe": digest(self.recipe),
             "local-version": "yes" if self.order.terms.labelled else "no",
+            **self.order.terms.sizing.inputs(self.bench.any_toolkit),
             **self.bench.inputs(self.recipe),
         }
 

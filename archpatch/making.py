@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
 
@@ -17,7 +17,7 @@ from archpatch.builder.events import Listener
 from archpatch.builder.nets import check_wheel
 from archpatch.builder.planning import Plan, plan
 from archpatch.builder.schedule.desk import Desk
-from archpatch.builder.schedule.rota import Cost
+from archpatch.builder.schedule.rota import UNKNOWN, Cost
 from archpatch.builder.schedule.seating import Compilation, Seated, seated
 from archpatch.builder.task import Task
 from archpatch.builder.working_folder import working_folder
@@ -78,6 +78,7 @@ def draft(job: Job, log: Path, listener: Listener) -> Iterator[Draft]:
         recipe=job.recipe,
         bench=job.bench,
         listener=listener,
+        sizing=job.order.terms.sizing,
         offline=job.order.terms.offline,
         leave_out=(job.order.terms.wheelhouse,),
     )
@@ -123,10 +124,19 @@ def _compile(drawn: Draft, into: Path, desk: Desk) -> Entry:
     listener.stage(f"compiling {planned.name} for {', '.join(map(str, sorted(planned.device_code)))}")
     sources = [source for extension in planned.captured.extensions for source in extension.sources]
     workplace = planned.workplace(local_version=label)
-    known = {file: Cost.read(cost) for file, cost in job.house.costs(planned.name).items()}
-    compilation = Compilation(captured=planned.captured, bench=job.bench, tree=workplace.tree, known=known)
+    known = {file: replace(UNKNOWN, seconds=seconds) for file, seconds in job.recipe.compile_seconds}
+    known |= {file: Cost.read(cost) for file, cost in job.house.costs(planned.name).items()}
+    compilation = Compilation(
+        captured=planned.captured,
+        bench=job.bench,
+        tree=workplace.tree,
+        known=known,
+        lineinfo=job.order.terms.sizing.lineinfo,
+    )
     with seated(desk, compilation) as seat:
         wheel = compile_wheel(workplace.with_variables(seat.variables), into, sources=sources)
+    if not compilation.lineinfo and not seat.variables:
+        listener.warn("-lineinfo stays: what starts nvcc here (CMake, sccache, PYTORCH_NVCC) is not archpatch's")
     if seat.cached:
         listener.stage(seat.cached)
     compiled = time.monotonic()

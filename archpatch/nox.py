@@ -21,6 +21,7 @@ from archpatch.builder.asked import Wish, ask_for
 from archpatch.builder.interpreter import find_python, probe
 from archpatch.builder.patching import patch_file, setup_file
 from archpatch.builder.requirement import parse_requirement
+from archpatch.builder.sizing import Sizing
 from archpatch.config import Config, load_config
 from archpatch.errors import UsageError
 from archpatch.jobs import Order, Terms, Workshop
@@ -119,6 +120,9 @@ def build(  # noqa: PLR0913 - the options of `archpatch build`, all optional
             offline=given.flag("offline", default=False) if offline is None else offline,
             replace=given.flag("replace", default=True),
             labelled=given.flag("local-version", default=True),
+            sizing=Sizing(
+                compress_mode=given.text("compress-mode") or "auto", lineinfo=given.flag("lineinfo", default=True)
+            ),
             recipes=config.recipes,
         ),
     )

@@ -35,10 +35,12 @@ def test_the_guide_names_every_example() -> None:
     assert sorted(named) == FILES
 
 
-def test_the_guide_lists_the_inputs_of_the_action() -> None:
-    action = (PROJECT / ".github" / "actions" / "restore-wheelhouse" / "action.yml").read_text(encoding="utf-8")
+@pytest.mark.parametrize("name", ["restore-wheelhouse", "restore-kernel-cache"])
+def test_the_guide_lists_the_inputs_of_the_action(name: str) -> None:
+    action = (PROJECT / ".github" / "actions" / name / "action.yml").read_text(encoding="utf-8")
     inputs = re.findall(r"^  ([\w-]+):$", action.partition("\noutputs:")[0].partition("\ninputs:")[2], re.MULTILINE)
-    rows = re.findall(r"^\| (`.*?`) \|", GUIDE.partition("| input |")[2].partition("\n\n")[0], re.MULTILINE)
+    table = GUIDE.partition(f"\n`{name}` ")[2].partition("| input |")[2].partition("\n\n")[0]
+    rows = re.findall(r"^\| (`.*?`) \|", table, re.MULTILINE)
     assert re.findall(r"`([\w-]+)`", " ".join(rows)) == inputs
 
 

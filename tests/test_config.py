@@ -156,7 +156,7 @@ def test_recipes_reach_the_loader(tmp_path: Path) -> None:
         ("on-missing = 'xyz'", "on-missing: 'xyz' is not one of error, nearest, add", None),
         ("on_missing = 'add'", "on_missing: no such setting", "Did you mean on-missing?"),
         ("jobs = 4", "jobs: no such setting", "Did you mean max-jobs?"),
-        ("'a b' = 4", '"a b": no such setting', "Allowed are: allow-known-bad, arch, gpu,"),
+        ("'a b' = 4", '"a b": no such setting', "Allowed are: allow-known-bad, arch, compress-mode, gpu,"),
         ("arch = 9.0", "arch: 9.0 is not a string", 'Put it into quotes: "9.0".'),
         ("arch = 90", "arch: 90 is not a string", 'Put it into quotes: "90".'),
         ("arch = ['8.0', 10.0]", "arch: 10.0 is not a string", 'Put it into quotes: "10.0".'),

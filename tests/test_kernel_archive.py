@@ -79,6 +79,15 @@ def test_another_lanes_archive_is_refused(field: str, value: str, archive: Path,
     assert listing(tmp_path / "r") == {}
 
 
+def test_a_lane_that_an_archive_tells_stays_on_its_line(tmp_path: Path) -> None:
+    forged = replace(LANE, gpu="h100\r\n::error::forged\x1b[2J")
+    triton_kernel(tmp_path / "root", lane=forged)
+    archive = save(Store(tmp_path / "forged.tar.zst"), tmp_path / "root", lane=forged, key=key(), limit=LIMIT).archive
+    assert archive is not None
+    (refusal,) = restore(Store(archive), tmp_path / "r", lane=LANE, key=key(), limit=LIMIT).refused
+    assert refusal.endswith(r"gpu is h100\r\n::error::forged\x1b[2J, not h200")
+
+
 def test_what_is_refused_is_passed_over_for_the_next(archive: Path, tmp_path: Path) -> None:
     (archive.parent / f"{key(week=49)}.tar.zst").write_bytes(b"torn")
     restored = restore(Store(archive.parent), tmp_path / "r", lane=LANE, key=key(week=49), limit=LIMIT)

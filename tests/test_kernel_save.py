@@ -274,8 +274,9 @@ def test_the_commands(store: Path, tmp_path: Path, capsys: pytest.CaptureFixture
     write(place / "K" / "__grp__add.json", json.dumps({"child_paths": paths}))
     write(place / "K2" / "__grp__add.json", "{")
     saved = told("save", "a", "--format", "github").splitlines()
-    assert saved[0] == "saved=true"
+    assert (saved[0], saved[3]) == ("saved=true", "reason=1 entries are new")
     assert Path(saved[2].removeprefix("archive=")).is_file()
+    assert told("save", "a", "--format", "github").splitlines()[3].endswith(" is there already")
     restored = json.loads(told("restore", "b", "--json"))
     assert (restored["schema"], restored["hit"], restored["entries"]) == ("archpatch.cache-restore/1", "exact", 1)
     assert told("restore", "c").startswith("restored 1 entries, 0.0 MB, from archpatch-kernels-unit-h200-sm90-")

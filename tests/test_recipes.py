@@ -217,6 +217,7 @@ def test_the_digest_sees_what_decides_the_wheel(change: dict[str, object]) -> No
         {"smoke_test": None},
         {"git": None},
         {"build_requires": ()},
+        {"compile_seconds": (("a.cu", 9),)},
         {"name": "causal-conv1d"},
         {"known_bad": (replace(find_recipe("causal_conv1d").known_bad[0], reason="other words"),)},
     ],
@@ -246,6 +247,7 @@ def test_a_new_recipe_may_use_every_key(tmp_path: Path) -> None:
             arch-variable = { name = "MY_ARCHS", form = "dotted", separator = " " }
             git = { url = "https://example.org/my-ext", tag = "release-{version}" }
             build-requires = ["numpy>=2"]
+            compile-seconds = { "csrc/a.cu" = 90 }
             known-bad = [{ arch = "sm_90a", toolkit = "<12.4", report = "https://example.org/1", reason = "slow" }]
             smoke-test = "import my_ext"
             """,
@@ -258,6 +260,7 @@ def test_a_new_recipe_may_use_every_key(tmp_path: Path) -> None:
         arch_variable=ArchVariable(name="MY_ARCHS", form="dotted", separator=" "),
         git=GitLocation(url="https://example.org/my-ext", tag="release-{version}"),
         build_requires=("numpy>=2",),
+        compile_seconds=(("csrc/a.cu", 90),),
         known_bad=recipe.known_bad,
         smoke_test="import my_ext",
     )
@@ -317,7 +320,7 @@ BAD = 'arch = "9.0", toolkit = ">=13", report = "r", reason = "s"'
     ("body", "message", "remedy"),
     [
         ("local_version = 'X'", "local_version: no such setting", "Did you mean local-version? Allowed are: arch-"),
-        ("nonsense = 'X'", "nonsense: no such setting", "Allowed are: arch-variable, build-requires, environment,"),
+        ("nonsense = 'X'", "nonsense: no such setting", "Allowed are: arch-variable, build-requires, compile-seconds,"),
         ("local-version = true", "local-version: true is not a string", 'Put it into quotes: "true".'),
         ("local-version = ''", "local-version: is empty", "Give it a value"),
         ("local-version = 'A-B'", "local-version: 'A-B' is no name of an environment variable", "letters"),
@@ -342,6 +345,8 @@ BAD = 'arch = "9.0", toolkit = ">=13", report = "r", reason = "s"'
         ("build-requires = [1]", "build-requires: 1 is not a string", 'Put it into quotes: "1".'),
         ("build-requires = [['a']]", "build-requires: an array is not a string", ""),
         ("build-requires = ['a b']", "build-requires: 'a b' is no requirement", 'Write for example "psutil"'),
+        ("compile-seconds = 9", "compile-seconds: 9 is not a table", ""),
+        ("compile-seconds = { a = 'x' }", "compile-seconds.a: 'x' is not an integer", ""),
         ("known-bad = '10.3'", "known-bad: '10.3' is not an array of tables", ""),
         ("known-bad = ['10.3']", "known-bad: '10.3' is not a table", ""),
         ("known-bad = [{ arch = '9.0' }]", "known-bad[0].toolkit: is missing", "known-bad[0].toolkit."),

@@ -53,7 +53,7 @@ def test_the_longest_comes_first_whoever_asked_first() -> None:
 
 def test_files_of_unknown_cost_share_the_cores_twice_over() -> None:
     turns = started(rota(cores=16), [File(build=0, path=f"{number}") for number in range(10)])
-    assert {turn.threads for turn in turns.values()} == {4}
+    assert {(turn.threads, turn.nice) for turn in turns.values()} == {(4, 0)}
 
 
 @pytest.mark.parametrize(("cores", "threads"), [(1, 1), (2, 2), (16, 16)])
@@ -68,6 +68,8 @@ def test_a_long_file_gets_more_threads_than_a_short_one() -> None:
     assert [turn.threads for turn in turns.values()] == sorted((turn.threads for turn in turns.values()), reverse=True)
     assert turns["0.cu"].threads == 7
     assert turns["9.cu"].threads == 2
+    # The three that decide when the build ends yield to nobody, all others yield to them.
+    assert [turn.nice for turn in turns.values()] == [0] * 3 + [10] * 7
 
 
 def test_what_is_announced_counts_before_it_asks() -> None:

@@ -42,6 +42,11 @@ class Bench:
         return self.toolkit_or_error
 
     @property
+    def any_toolkit(self) -> Toolkit | None:
+        """The CUDA toolkit, None where there is none."""
+        return None if isinstance(self.toolkit_or_error, ToolchainError) else self.toolkit_or_error
+
+    @property
     def torch(self) -> TorchFacts:
         """The installed torch. Raises `ToolchainError` where there is none, or one without CUDA."""
         torch = self.interpreter.torch
@@ -53,7 +58,7 @@ class Bench:
     @property
     def nvcc_release(self) -> str | None:
         """The release of nvcc, `13.0`; None without a toolkit."""
-        return None if isinstance(self.toolkit_or_error, ToolchainError) else self.toolkit_or_error.release
+        return None if self.any_toolkit is None else self.any_toolkit.release
 
     def with_torch(self, torch: TorchFacts) -> Bench:
         """Return the bench as it will be once `torch` is installed."""
@@ -66,7 +71,7 @@ class Bench:
     def inputs(self, recipe: Recipe) -> dict[str, str]:
         """Return what of this bench decides the bytes of a wheel, by name; a toolkit that is not there is `none`."""
         torch, compiler = self.torch, self.host.compiler
-        toolkit = None if isinstance(self.toolkit_or_error, ToolchainError) else self.toolkit_or_error
+        toolkit = self.any_toolkit
         variables = decisive_variables({**self.environ, **dict(recipe.environment)}, recipe)
         return {
             "torch": torch.version,

@@ -36,13 +36,14 @@ class BuildVariables:
 
     `codes` is the device code that is kept, for the package's own arch variable; `arch_list` is the request in torch's
     grammar, for extensions that bring no pairs of their own, and `cmake_archs` in CMake's, for projects that name no
-    archs; `local_version` goes into the package's variable.
+    archs; `local_version` goes into the package's variable; `nvcc_flags` come before all others.
     """
 
     toolkit: Toolkit
     interpreter: Interpreter
     recipe: Recipe
     jobs: int
+    nvcc_flags: tuple[str, ...] = ()
     tools: tuple[Path, ...] = ()
     codes: tuple[DeviceCode, ...] = ()
     arch_list: str = ""
@@ -53,6 +54,9 @@ class BuildVariables:
         """Return `environ` as the build gets it."""
         variables = toolkit_environment(self.toolkit, environ, interpreter=self.interpreter, tools=self.tools)
         variables, _ = without_arch_flags(variables)
+        if self.nvcc_flags:
+            own = variables.get("NVCC_PREPEND_FLAGS", "")
+            variables["NVCC_PREPEND_FLAGS"] = " ".join(filter(None, (shlex.join(self.nvcc_flags), own)))
         variables.pop(CUDAARCHS.name, None)
         if self.cmake_archs:
             variables[CUDAARCHS.name] = self.cmake_archs

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from archpatch.arch.arch import ArchRequest, DeviceCode
@@ -15,6 +15,7 @@ from archpatch.builder.environment import BuildVariables
 from archpatch.builder.events import Listener
 from archpatch.builder.host import jobs
 from archpatch.builder.requirement import Requirement
+from archpatch.builder.sizing import Sizing
 from archpatch.builder.source import SourceTree
 from archpatch.builder.workplace import Workplace
 from archpatch.recipes.recipe import Recipe, spell_archs
@@ -39,6 +40,7 @@ class Task:
     recipe: Recipe
     bench: Bench
     listener: Listener
+    sizing: Sizing = field(default_factory=Sizing)
     offline: bool = False
     leave_out: tuple[Path, ...] = ()
 
@@ -71,6 +73,7 @@ class Task:
             toolkit=bench.toolkit,
             interpreter=bench.interpreter,
             recipe=self.recipe,
+            nvcc_flags=self.sizing.flags(bench.toolkit),
             jobs=jobs(cores=host.cores, memory=host.memory, sources=sources, environ=bench.environ),
             tools=tuple(tool for tool in (host.ninja, host.cmake) if tool is not None),
             codes=tuple(codes),

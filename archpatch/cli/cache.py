@@ -194,7 +194,7 @@ def save(root: Path, store: Path, max_size: int, form: str, as_json: bool, **opt
     if as_json:
         print_json("cache-save", content)
     elif form == "github":
-        click.echo(f"saved={str(saved).lower()}\nkey={key}\narchive={content['archive'] or ''}")
+        click.echo(f"saved={str(saved).lower()}\nkey={key}\narchive={content['archive'] or ''}\nreason={done.reason}")
     elif saved:
         click.echo(f"saved {len(done.plan.entries)} entries, {_megabytes(done.plan.size)}, as {done.archive}")
     else:

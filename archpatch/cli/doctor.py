@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 _SETTINGS = (
     *("on_missing", "strict", "allow_known_bad", "python", "toolkit", "wheelhouse", "offline"),
-    *("replace", "local_version", "max_jobs"),
+    *("replace", "local_version", "compress_mode", "lineinfo", "max_jobs"),
 )
 _STYLES = {"ok": "green", "warning": "yellow", "failed": "red"}
 

@@ -17,6 +17,7 @@ from archpatch.cli.options import (
     python_option,
     terms_from,
     toolkit_option,
+    wheel_options,
     wheelhouse_option,
     workshop_from,
 )
@@ -79,6 +80,7 @@ def command() -> None:
 @command.command("wheelhouse")
 @click.argument("packages", nargs=-1, metavar="PACKAGE...")
 @matching_options
+@wheel_options
 @python_option
 @click.option("--torch", metavar="VERSION", help="The torch that will be installed: 2.14.1+cu130 [default: asked].")
 @wheelhouse_option

@@ -26,6 +26,7 @@ __all__ = [
     "replace_option",
     "terms_from",
     "toolkit_option",
+    "wheel_options",
     "wheelhouse_option",
     "workshop_from",
 ]
@@ -96,17 +97,42 @@ replace_option = _option(
 )
 
 
-def build_options(function: _F) -> _F:
-    """Add how a build is filed and how much of the machine it takes: --replace, --local-version, --max-jobs."""
+def wheel_options(function: _F) -> _F:
+    """Add what wheel it shall be: --local-version, --compress-mode, --lineinfo."""
     for decorate in reversed(
         (
-            replace_option,
             _option(
                 "--local-version/--no-local-version",
                 default=True,
                 show_default=True,
                 help="Whether the version says what is inside: +cu130torch2.14.1sm90.",
             ),
+            _option(
+                "--compress-mode",
+                # As `archpatch.builder.sizing` has them.
+                type=click.Choice(["auto", "default", "size", "balance", "speed", "none"]),
+                default="auto",
+                show_default=True,
+                help="How nvcc compresses device code. auto: size from CUDA 13 on, else nvcc's default.",
+            ),
+            _option(
+                "--lineinfo/--no-lineinfo",
+                default=True,
+                show_default=True,
+                help="Whether device code keeps source lines, for profilers, where the package asks for it.",
+            ),
+        )
+    ):
+        function = decorate(function)
+    return function
+
+
+def build_options(function: _F) -> _F:
+    """Add how a build is filed and how much of the machine it takes: --replace, --max-jobs; and what wheel it is."""
+    for decorate in reversed(
+        (
+            replace_option,
+            wheel_options,
             _option("--max-jobs", type=click.IntRange(min=1), help="Compilers side by side [default: from the cores]."),
         )
     ):
@@ -159,6 +185,7 @@ def asked_from(ctx: click.Context, *, use_driver: bool) -> Asked:
 
 def terms_from(ctx: click.Context) -> Terms:
     """Return the terms of a build that the options and the project's settings set."""
+    from archpatch.builder.sizing import Sizing
     from archpatch.cli.settings import Settings
     from archpatch.jobs import Terms
 
@@ -170,7 +197,8 @@ def terms_from(ctx: click.Context) -> Terms:
         toolkit=options["toolkit"],
         offline=options["offline"],
         replace=options.get("replace", True),
-        labelled=options.get("local_version", True),
+        labelled=options["local_version"],
+        sizing=Sizing(compress_mode=options["compress_mode"], lineinfo=options["lineinfo"]),
         recipes=settings.recipes if settings else (),
     )
 

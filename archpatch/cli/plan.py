@@ -13,6 +13,7 @@ from archpatch.cli.options import (
     policy_options,
     terms_from,
     toolkit_option,
+    wheel_options,
     wheelhouse_option,
     workshop_from,
 )
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 @click.command("plan")
 @policy_options
+@wheel_options
 @wheelhouse_option
 @toolkit_option
 @offline_option

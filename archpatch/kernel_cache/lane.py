@@ -78,9 +78,12 @@ class Lane:
         return cls(**data)
 
     def difference(self, other: Lane) -> str:
-        """Say in what `other` differs: `arch is sm121, not sm120`."""
+        """Say in what `other`, which an archive may tell, differs: `arch is sm121, not sm120`."""
         mine, theirs = self.to_json(), other.to_json()
-        return ", ".join(f"{name} is {theirs[name]}, not {mine[name]}" for name in mine if mine[name] != theirs[name])
+        # A line that ends early is the beginning of another, which a CI may take for a command.
+        return ", ".join(
+            f"{name} is {ascii(theirs[name])[1:-1]}, not {mine[name]}" for name in mine if mine[name] != theirs[name]
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

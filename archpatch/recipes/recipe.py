@@ -8,6 +8,7 @@ The keys of a recipe, all optional:
   90-virtual for PTX) and `separator` of the package's own arch list;
 - `git`: `url`, and `tag` with `{version}` in it, for releases whose sdist holds no CUDA source;
 - `build-requires`: what the build needs and not every release declares;
+- `compile-seconds`: CPU seconds of nvcc by the path of a file, for one arch, so that a first build is divided well;
 - `known-bad`: an array of `arch`, `toolkit` (a specifier for nvcc's release), `report` (an address) and `reason`;
 - `smoke-test`: Python source that runs the compiled op on a GPU against plain torch and raises where they differ.
 """
@@ -58,6 +59,7 @@ _KEYS: Final = (
     "arch-variable",
     "git",
     "build-requires",
+    "compile-seconds",
     "known-bad",
     "smoke-test",
 )
@@ -116,6 +118,7 @@ class Recipe:
     arch_variable: ArchVariable | None = None
     git: GitLocation | None = None
     build_requires: tuple[str, ...] = ()
+    compile_seconds: tuple[tuple[str, int], ...] = ()
     known_bad: tuple[BadArch, ...] = ()
     smoke_test: str | None = None
 
@@ -208,9 +211,9 @@ def known_bad_for(recipe: Recipe, nvcc_release: str | None) -> tuple[KnownBad, .
 def digest(recipe: Recipe) -> str:
     """Return a sha256 (hex) over what of a recipe decides the bytes of a wheel, and which archs are selected.
 
-    Left out are the smoke test, the prose of known-bad archs, the repository and the build requirements: they decide
-    whether a build succeeds and is trusted, and the source that was built has a digest of its own. So is the name:
-    two spellings of one package are the same recipe.
+    Left out are the smoke test, the prose of known-bad archs, the repository, the build requirements and what files
+    cost: they decide whether a build succeeds, is trusted and is fast, and the source that was built has a digest of
+    its own. So is the name: two spellings of one package are the same recipe.
     """
     variable = recipe.arch_variable
     decisive = {
@@ -259,6 +262,7 @@ def _parse(name: str, table: Table) -> Recipe:
         arch_variable=_parse_arch_variable(table),
         git=_parse_git(table),
         build_requires=_parse_build_requires(table),
+        compile_seconds=_parse_compile_seconds(table),
         known_bad=tuple(map(_parse_bad_arch, table.tables("known-bad"))),
         smoke_test=_parse_smoke_test(table),
     )
@@ -311,6 +315,13 @@ def _parse_build_requires(table: Table) -> tuple[str, ...]:
             problem = f"{requirement!r} is no requirement"
             raise table.error("build-requires", problem, 'Write for example "psutil" or "ninja>=1.11".')
     return requirements
+
+
+def _parse_compile_seconds(table: Table) -> tuple[tuple[str, int], ...]:
+    files = table.table("compile-seconds")
+    if files is None:
+        return ()
+    return tuple((path, files.required(path, files.positive(path))) for path in files.data)
 
 
 def _is_requirement(text: str) -> bool:

@@ -11,16 +11,10 @@ from pathlib import Path
 
 import pytest
 from commandline import FIXTURES, PROJECT, CommandLine, make_sdist, only_index
-from github_runner import Cache, Event, Runner, StepFailed
+from github_runner import BY_HAND, MAIN, MERGE_GROUP, NIGHT, PULL_REQUEST, Cache, Event, Runner, StepFailed
 from records import make
 
 pytestmark = [pytest.mark.integration, pytest.mark.thorough]
-
-MAIN = Event("push")
-NIGHT = Event("schedule")
-BY_HAND = Event("workflow_dispatch")
-PULL_REQUEST = Event("pull_request", "refs/pull/7/merge")
-MERGE_GROUP = Event("merge_group", "refs/heads/gh-readonly-queue/main/pr-7-2437e4b")
 
 RESTORE = ".github/actions/restore-wheelhouse"
 SAVE = ".github/actions/save-wheelhouse"

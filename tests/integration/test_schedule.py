@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -212,3 +213,27 @@ def test_an_error_of_nvcc_is_passed_on(tmp_path: Path) -> None:
         failed = stand_in("-c", name, folder=tmp_path, ARCHPATCH_DESK=seat.address)
         assert failed.returncode != 0
         assert "error" in failed.stderr
+
+
+# --- size -----------------------------------------------------------------------------------------
+
+
+def test_device_code_is_compressed_and_keeps_no_source_lines_where_that_is_asked(archpatch: CommandLine) -> None:
+    project = archpatch.folder / "project"
+    shutil.copytree(MINI, project)
+    setup = project / "setup.py"
+    setup.write_text(setup.read_text().replace('"nvcc": ["-O1"]', '"nvcc": ["-O1", "-lineinfo"]'))
+
+    def size(wheelhouse: str, *options: str) -> int:
+        answer = archpatch("build", project, "--arch", "9.0", "--wheelhouse", wheelhouse, *options)
+        assert answer.status == 0, answer.stderr
+        assert "stays" not in answer.stderr
+        assert set(answer.record["device_code"]) == {"sm_90"}
+        return len(library(answer.wheel, archpatch.folder / wheelhouse / "unpacked").read_bytes())
+
+    plain = size("plain", "--compress-mode", "none")
+    assert size("small") < plain
+    assert size("without", "--compress-mode", "none", "--no-lineinfo") < plain
+    # Each is a wheel of its own.
+    again = archpatch("build", project, "--arch", "9.0", "--wheelhouse", "small", "--json", "--no-lineinfo")
+    assert again.json["wheels"][0]["hit"] is False

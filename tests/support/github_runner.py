@@ -41,6 +41,13 @@ class Event:
         return {} if self.name == "schedule" else {"repository": {"default_branch": "main"}}
 
 
+MAIN = Event("push")
+NIGHT = Event("schedule")
+BY_HAND = Event("workflow_dispatch")
+PULL_REQUEST = Event("pull_request", "refs/pull/7/merge")
+MERGE_GROUP = Event("merge_group", "refs/heads/gh-readonly-queue/main/pr-7-2437e4b")
+
+
 @dataclass
 class Cache:
     """actions/cache: entries are never overwritten, and belong to a key and to the text of a path."""
@@ -56,24 +63,34 @@ class Cache:
             if same or alike:
                 number = (same or alike)[-1]
                 matched = self.entries[number][0]
-                shutil.copytree(self.folder / str(number), workspace / path, symlinks=True, dirs_exist_ok=True)
+                _copy(self.folder / str(number), workspace / path)
                 return {"cache-hit": str(matched == key).lower(), "cache-matched-key": matched}
         return {"cache-hit": "false"}
 
     def save(self, workspace: Path, path: str, key: str) -> None:
-        """Keep the folder under this key, unless there is one."""
+        """Keep the file or folder under this key, unless there is one."""
         assert len(key) <= 512
         assert "," not in key
         if (key, path) not in self.entries:
-            shutil.copytree(workspace / path, self.folder / str(len(self.entries)), symlinks=True)
+            _copy(workspace / path, self.folder / str(len(self.entries)))
             self.entries.append((key, path))
+
+
+def _copy(source: Path, target: Path) -> None:
+    """Copy a file or folder, with the folders above it."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    if source.is_file():
+        shutil.copy2(source, target)
+    else:
+        shutil.copytree(source, target, symlinks=True, dirs_exist_ok=True)
 
 
 @dataclass(frozen=True)
 class Runner:
     """Runs workflows of the repository that lies in the folder `repository`, each job in a workspace of its own.
 
-    `unrun` are names of steps that are left out: they may only install packages.
+    `unrun` are names of steps that are left out: they may only install packages. `exported` are the variables that the
+    steps in a workspace have set for those after them.
     """
 
     repository: Path
@@ -83,6 +100,7 @@ class Runner:
     environ: Mapping[str, str] = field(default_factory=dict)
     unrun: frozenset[str] = frozenset()
     summary: list[str] = field(default_factory=list)
+    exported: dict[Path, Outputs] = field(default_factory=dict)
 
     def workflow(self, file: str, inputs: Mapping[str, Any] | None = None) -> None:
         """Run all jobs of a workflow in the order of the file, and those of the workflows that it calls."""
@@ -146,7 +164,8 @@ class Runner:
                     outputs = self._use(step["uses"], arguments, workspace)
                 else:
                     assert action is None or step["shell"] == "bash"
-                    environ = {**inside.get("env", {}), **_filled(step.get("env", {}), inside)}
+                    exported = self.exported.get(workspace, {})
+                    environ = {**inside.get("env", {}), **exported, **_filled(step.get("env", {}), inside)}
                     outputs = self.run(step["run"], workspace, environ, action=action)
             if "id" in step:
                 done[step["id"]] = {"outputs": outputs}
@@ -191,16 +210,21 @@ class Runner:
     ) -> Outputs:
         """Run a script as a step of a job, or of the action in the folder `action`, and return its outputs."""
         with tempfile.TemporaryDirectory(dir=self.scratch) as folder:
-            files = {name: Path(folder, name) for name in ("GITHUB_OUTPUT", "GITHUB_STEP_SUMMARY")}
+            files = {name: Path(folder, name) for name in ("GITHUB_OUTPUT", "GITHUB_STEP_SUMMARY", "GITHUB_ENV")}
             for file in files.values():
                 file.touch()
+            temporary = Path(f"{workspace}.temp")
+            temporary.mkdir(exist_ok=True)
+            exported = self.exported.setdefault(workspace, {})
             known = {
                 **self.environ,
+                **exported,
                 **({} if action is None else {"GITHUB_ACTION_PATH": str(action)}),
                 **{name: str(file) for name, file in files.items()},
                 "GITHUB_EVENT_NAME": self.event.name,
                 "GITHUB_REF": self.event.ref,
                 "GITHUB_WORKSPACE": str(workspace),
+                "RUNNER_TEMP": str(temporary),
             }
             Path(folder, "script").write_text(script)
             # What GitHub runs for `shell: bash`; without one it leaves out pipefail.
@@ -216,11 +240,13 @@ class Runner:
             if done.returncode:
                 raise StepFailed(f"{script}ended with {done.returncode}\n{done.stdout}{done.stderr}")
             self.summary.append(files["GITHUB_STEP_SUMMARY"].read_text())
+            exported.update(_assignments(files["GITHUB_ENV"].read_text()))
             return dict(_assignments(files["GITHUB_OUTPUT"].read_text()))
 
     def on(self, event: Event) -> Runner:
         """Return a runner for the next run of the same repository: with its cache, without the artifacts."""
-        return replace(self, event=event, scratch=Path(tempfile.mkdtemp(dir=self.scratch.parent)), summary=[])
+        scratch = Path(tempfile.mkdtemp(dir=self.scratch.parent))
+        return replace(self, event=event, scratch=scratch, summary=[], exported={})
 
 
 def evaluate(expression: object, contexts: Mapping[str, Any]) -> object:
@@ -270,7 +296,7 @@ def _cells(job: Mapping[str, Any], contexts: Mapping[str, Any]) -> Iterator[Mapp
 
 
 def _assignments(text: str) -> Iterator[tuple[str, str]]:
-    """Yield what a file of outputs sets: NAME=VALUE, or NAME<<MARK, lines, MARK."""
+    """Yield what a file of outputs or variables sets: NAME=VALUE, or NAME<<MARK, lines, MARK."""
     lines = iter(text.splitlines())
     for line in lines:
         if several := re.fullmatch(r"([\w-]+)<<(\S+)", line):

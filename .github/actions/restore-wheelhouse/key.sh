@@ -3,22 +3,8 @@
 # what is empty is left to archpatch's own settings.
 set -euo pipefail
 
-arguments=()
-
-# one PREFIX VALUE
-one() {
-  if [[ -n $2 ]]; then
-    arguments+=("$1$2")
-  fi
-}
-
-# each PREFIX LINES
-each() {
-  local line
-  while read -r line; do
-    one "$1" "$line"
-  done <<<"$2"
-}
+# shellcheck source=.github/actions/arguments.sh
+source "$GITHUB_ACTION_PATH/../arguments.sh"
 
 one --config= "$INPUT_CONFIG"
 arguments+=(key wheelhouse --format=github)

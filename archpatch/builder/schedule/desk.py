@@ -163,7 +163,7 @@ class _Conversation(socketserver.StreamRequestHandler):
             if turn is None:
                 return
             flags = seat.split.flags(asked["words"], turn, file.archs)
-            self.wfile.write(json.dumps({"flags": flags}).encode() + b"\n")
+            self.wfile.write(json.dumps({"flags": flags, "nice": turn.nice}).encode() + b"\n")
             told = self.rfile.readline()
             if told:
                 seat.costs[file.path] = Cost.read(json.loads(told))

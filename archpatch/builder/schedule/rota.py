@@ -14,6 +14,10 @@ __all__ = ["UNKNOWN", "Cost", "File", "Machine", "Rota", "Turn"]
 #: A file's share of the cores is what would end all files at once, if its threads were busy all the time. Those of
 #: nvcc's optimisers are for about half of it: what comes before and after them is one thread's work.
 _THREADS_PER_SHARE: Final = 2
+#: A file that takes less than this part of the longest leaves the cores to that one when both want them: the longest
+#: decides when the build ends, and what is short fits in beside it.
+_SHORT: Final = 0.8
+_YIELDING: Final = 10
 #: With costs unknown, what seemed short may be the longest. A second thread is worth that; its own cost is 3 %.
 _FEWEST_THREADS: Final = 2
 
@@ -61,10 +65,11 @@ class File:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Turn:
-    """What a file runs with: `threads` of nvcc, and the bytes of `memory` that are set aside for it."""
+    """What a file runs with: `threads` of nvcc, the bytes of `memory` set aside for it, how `nice` it is to others."""
 
     threads: int
     memory: int
+    nice: int = 0
 
 
 class Rota:
@@ -127,7 +132,7 @@ class Rota:
             return None
         # nvcc's threads take an arch each, with memory of its own; the threads of an optimiser share one.
         threads = self._threads(file) if archs == file.archs else min(self._threads(file), archs)
-        return Turn(threads=threads, memory=file.cost.memory * min(threads, archs))
+        return Turn(threads=threads, memory=file.cost.memory * min(threads, archs), nice=self._nice(file))
 
     def _is_full_for(self, file: File) -> bool:
         occupied = len(self._running) >= self._machine.jobs
@@ -136,9 +141,15 @@ class Rota:
     def _threads(self, file: File) -> int:
         """Return the threads for a file that waits: its part of all the work that is left, in cores."""
         cores = self._machine.cores
-        rest = [*self._coming.values(), *self._waiting, *(other for other, _ in self._running)]
-        share = cores * _weight(file) / sum(map(_weight, rest))
+        share = cores * _weight(file) / sum(map(_weight, self._left()))
         return min(cores, max(_FEWEST_THREADS, math.ceil(_THREADS_PER_SHARE * share)))
+
+    def _nice(self, file: File) -> int:
+        return _YIELDING if _weight(file) < _SHORT * max(map(_weight, self._left())) else 0
+
+    def _left(self) -> list[File]:
+        """Return every file that is not done."""
+        return [*self._coming.values(), *self._waiting, *(other for other, _ in self._running)]
 
 
 def _weight(file: File) -> float:

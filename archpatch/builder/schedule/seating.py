@@ -15,24 +15,31 @@ from archpatch.builder.capture import Capture
 from archpatch.builder.compiler_cache import CompilerCache, find_compiler_cache
 from archpatch.builder.environment import NVCC_FLAGS
 from archpatch.builder.schedule.desk import Desk, Split
+from archpatch.builder.schedule.nvcc_stand_in import NO_LINEINFO
 from archpatch.builder.schedule.rota import UNKNOWN, Cost
 
 __all__ = ["STAND_IN", "Compilation", "Seated", "seated"]
 
 #: What torch starts in the place of nvcc.
 STAND_IN: Final = Path(__file__).with_name("nvcc_stand_in.py")
+#: Each that waits is a Python of 8 MB. Of more files than that, the longest among the first ones starts first.
+_MOST_WAITING: Final = 128
 #: What torch takes for CUDA sources (`torch.utils.cpp_extension._is_cuda_file`).
 _CUDA: Final = (".cu", ".cuh")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compilation:
-    """What is to be compiled in `tree`, and with what; `known` is what files cost before, by their path in the tree."""
+    """What is to be compiled in `tree`, and with what; `known` is what files cost before, by their path in the tree.
+
+    Without `lineinfo`, nvcc does not get the flags by which it keeps source lines, or has ptxas talk.
+    """
 
     captured: Capture
     bench: Bench
     tree: Path
     known: Mapping[str, Cost] = field(default_factory=dict)
+    lineinfo: bool = True
 
     @property
     def sources(self) -> frozenset[Path]:
@@ -129,25 +136,27 @@ def _at_the_desk(desk: Desk, compilation: Compilation, seat: Seated) -> Iterator
     bench = compilation.bench
     with desk.seat(compilation.files, archs=compilation.archs, split=compilation.split) as place:
         seat.variables |= {
-            "PYTORCH_NVCC": shlex.quote(str(put_stand_in(compilation.tree.with_name("stand-in"), bench))),
+            "PYTORCH_NVCC": shlex.quote(str(put_stand_in(compilation))),
             "ARCHPATCH_NVCC": str(bench.toolkit.nvcc),
             "ARCHPATCH_DESK": place.address,
-            "MAX_JOBS": bench.environ.get("MAX_JOBS") or str(len(compilation.sources)),
+            "MAX_JOBS": bench.environ.get("MAX_JOBS") or str(min(len(compilation.sources), _MOST_WAITING)),
         }
         yield
         seat.costs |= {compilation.name(Path(path)): cost for path, cost in place.costs.items()}
 
 
-def put_stand_in(folder: Path, bench: Bench) -> Path:
-    """Write the program that torch calls in the place of nvcc, into `folder`.
+def put_stand_in(compilation: Compilation) -> Path:
+    """Write the program that torch calls in the place of nvcc, beside the tree.
 
-    ccache knows a compiler by its size and time, or by its content: so both say which nvcc it is, and nothing of this
-    build.
+    ccache knows a compiler by its size and time, or by its content: so both say which nvcc it is and what becomes of
+    its flags, and nothing else of this build.
     """
+    bench = compilation.bench
     nvcc = bench.toolkit.nvcc
-    folder.mkdir(exist_ok=True)
-    program = folder / "nvcc"
-    command = shlex.join([str(bench.interpreter.executable), "-I", "-S", str(STAND_IN)])
+    program = compilation.tree.with_name("stand-in") / "nvcc"
+    program.parent.mkdir(exist_ok=True)
+    options = () if compilation.lineinfo else (NO_LINEINFO,)
+    command = shlex.join([str(bench.interpreter.executable), "-I", "-S", str(STAND_IN), *options])
     program.write_text(f'#!/bin/sh\n# nvcc {bench.toolkit.version}, {nvcc.stat().st_size}\nexec {command} "$@"\n')
     program.chmod(0o755)
     os.utime(program, ns=(nvcc.stat().st_mtime_ns,) * 2)
