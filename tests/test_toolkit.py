@@ -162,6 +162,16 @@ class TestWrappers:
         found = list(candidates({"PATH": str(wrapper / "bin")}, local=places.local, ask=Machine()))
         assert found == [Candidate(root=root, found_by="nvcc on PATH", version=Version("13.0.88"))]
 
+    def test_a_toolkits_own_nvcc_is_not_asked_where_it_is(self, tmp_path: Path, places: Toolkits) -> None:
+        root = fake_root(tmp_path / "opt/cuda", "13.0.88")
+        (root / "bin/nvcc.profile").write_text("\nTOP              = $(_HERE_)/..\n")
+        (tmp_path / "usr").mkdir()
+        (tmp_path / "usr/nvcc").symlink_to(root / "bin/nvcc")
+        machine = Machine()
+        found = list(candidates({"PATH": str(tmp_path / "usr")}, local=places.local, ask=machine))
+        assert found == [Candidate(root=root, found_by="nvcc on PATH", version=Version("13.0.88"))]
+        assert not any("--dryrun" in command for command in machine.asked)
+
 
 def candidate(name: str, version: str | None) -> Candidate:
     return Candidate(root=Path("/c"), found_by=name, version=Version(version) if version else None)

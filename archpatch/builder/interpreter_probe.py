@@ -106,12 +106,13 @@ def installed(path: list[str]) -> dict[str, str]:
     in a large environment.
     """
     found: dict[str, str] = {}
-    for entry in (entry for folder in path for entry in _entries(folder)):
-        match = _METADATA.fullmatch(entry.name)
-        if match is not None:
-            found.setdefault(_normalized(match["name"]), match["version"].replace("_", "-"))
-        elif _UNVERSIONED.fullmatch(entry.name):
-            _add_unversioned(found, entry)
+    for folder in path:
+        for name in _names(folder):
+            match = _METADATA.fullmatch(name)
+            if match is not None:
+                found.setdefault(_normalized(match["name"]), match["version"].replace("_", "-"))
+            elif _UNVERSIONED.fullmatch(name):
+                _add_unversioned(found, Path(folder, name))
     return found
 
 
@@ -127,8 +128,8 @@ def library_headers(path: list[str]) -> list[str]:
 
     CUDA 13's wheels share `nvidia/cu13/include`, CUDA 12's have `nvidia/cublas/include` and so on.
     """
-    wheels = [entry for folder in path if folder for entry in _entries(f"{folder}/nvidia")]
-    includes = [wheel / "include" for wheel in wheels]
+    places = [f"{folder}/nvidia" for folder in path if folder]
+    includes = [Path(place, name, "include") for place in places for name in _names(place)]
     return [str(folder) for folder in includes if any((folder / header).is_file() for header in _LIBRARY_HEADERS)]
 
 
@@ -144,9 +145,10 @@ def _normalized(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
-def _entries(folder: str) -> list[Path]:
+def _names(folder: str) -> list[str]:
+    # Strings: a large environment has a thousand entries, and paths sort ten times as slowly.
     try:
-        return sorted(Path(folder).iterdir()) if folder else []
+        return sorted(os.listdir(folder)) if folder else []  # noqa: PTH208
     except OSError:
         return []
 
