@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import queue
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from typing import Final
 
 from archpatch.builder.events import Listener
+from archpatch.builder.processes import end_all_sessions
 from archpatch.wheelhouse.plan import Cell, Result
 
 __all__ = ["Work", "at_once", "side_by_side"]
@@ -34,8 +36,8 @@ def at_once(cores: int, jobs: int | None) -> int:
 def side_by_side(work: Work, cells: Sequence[Cell], *, most: int, listener: Listener) -> Iterator[Result]:
     """Do `work` for each cell, `most` at once, and yield the results in the order of the cells; raises what it raises.
 
-    Whatever ends the iteration early (Ctrl-C, an error) ends the work: the next word that a build has to tell is its
-    last, and it tells one every half second while it compiles.
+    Whatever ends the iteration early (Ctrl-C, an error) ends the work: every process that was started for it, and what
+    it has to tell next is its last word. Then the results come that are there, and what ended it is raised.
     """
     crew = _Crew(work, listener)
     tasks = [(cell, Future[Result]()) for cell in cells]
@@ -46,13 +48,21 @@ def side_by_side(work: Work, cells: Sequence[Cell], *, most: int, listener: List
     threads = [threading.Thread(target=crew.serve, args=(waiting,), daemon=True) for _ in range(min(most, len(cells)))]
     for thread in threads:
         thread.start()
+    told = 0
     try:
         for _, result in tasks:
-            yield result.result()
+            found = result.result()
+            told += 1
+            yield found
+    except GeneratorExit:
+        raise
+    except BaseException:
+        crew.dismiss(threads)
+        finished = (result for _, result in tasks[told:] if result.done() and result.exception() is None)
+        yield from (result.result() for result in finished)
+        raise
     finally:
-        crew.dismissed.set()
-        for thread in threads:
-            thread.join(_PATIENCE)
+        crew.dismiss(threads)
 
 
 class _Crew:
@@ -63,6 +73,18 @@ class _Crew:
         self.dismissed = threading.Event()
         self.telling = threading.Lock()
         self.compiling: dict[str, tuple[int, int, tuple[str, ...]]] = {}
+
+    def dismiss(self, threads: Sequence[threading.Thread]) -> None:
+        """End all work. A thread that waits for another process's lock is left: it ends with this process."""
+        self.dismissed.set()
+        deadline = time.monotonic() + _PATIENCE
+        while time.monotonic() < deadline:
+            for thread in threads:
+                thread.join(0.05)
+            if not any(thread.is_alive() for thread in threads):
+                break
+            # Again and again: what is between two processes may start another one.
+            end_all_sessions()
 
     def serve(self, waiting: queue.SimpleQueue[tuple[Cell, Future[Result]]]) -> None:
         """Take one cell after the other, until there is none left."""

@@ -97,7 +97,7 @@ class Workshop:
         self._benches: dict[tuple[str | None, str], Bench] = {}
         self._desk: Desk | None = None
         # Cells are worked on in several threads.
-        self._looking = threading.Lock()
+        self._looking, self._asking = threading.Lock(), threading.Lock()
         self._pins: dict[tuple[str, str], IndexRequirement] = {}
 
     def bench(self, order: Order) -> Bench:
@@ -138,7 +138,7 @@ class Workshop:
 
         version = bench.interpreter.version
         key = (str(requirement), version)
-        with self._looking:
+        with self._asking:
             if key not in self._pins:
                 self._pins[key] = pin(requirement, python_version=version, environ=bench.environ)
             return self._pins[key]

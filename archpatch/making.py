@@ -124,19 +124,20 @@ def _compile(drawn: Draft, into: Path, desk: Desk) -> Entry:
     listener.stage(f"compiling {planned.name} for {', '.join(map(str, sorted(planned.device_code)))}")
     sources = [source for extension in planned.captured.extensions for source in extension.sources]
     workplace = planned.workplace(local_version=label)
-    known = {file: replace(UNKNOWN, seconds=seconds) for file, seconds in job.recipe.compile_seconds}
+    usual = UNKNOWN if job.recipe.compile_gib is None else replace(UNKNOWN, memory=job.recipe.compile_gib << 30)
+    known = {file: replace(usual, seconds=seconds) for file, seconds in job.recipe.compile_seconds}
     known |= {file: Cost.read(cost) for file, cost in job.house.costs(planned.name).items()}
     compilation = Compilation(
         captured=planned.captured,
         bench=job.bench,
         tree=workplace.tree,
+        environment=workplace.environment,
         known=known,
+        usual=usual,
         lineinfo=job.order.terms.sizing.lineinfo,
     )
     with seated(desk, compilation) as seat:
         wheel = compile_wheel(workplace.with_variables(seat.variables), into, sources=sources)
-    if not compilation.lineinfo and not seat.variables:
-        listener.warn("-lineinfo stays: what starts nvcc here (CMake, sccache, PYTORCH_NVCC) is not archpatch's")
     if seat.cached:
         listener.stage(seat.cached)
     compiled = time.monotonic()

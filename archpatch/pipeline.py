@@ -121,9 +121,9 @@ def refresh(cells: Iterable[Cell], terms: Terms, *, workshop: Workshop, listener
     for result in side_by_side(carry_out, tuple(cells), most=workshop.cells_at_once, listener=listener):
         # Of cells that share a wheel, any may have compiled it: the first has it built, the others find it.
         if result.entry is not None and result.fingerprint in made - told:
+            told.add(result.entry.record.fingerprint)
             served = _served(result.cell, result.entry, State.BUILT, log=result.log)
             result = replace(served, seconds=result.seconds)  # noqa: PLW2901 - the same cell's
-        told.add(result.fingerprint or "")
         yield result
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from dataclasses import dataclass, field
 
 import pytest
@@ -99,6 +100,27 @@ def test_an_error_comes_where_the_result_is_asked_for_and_ends_the_others() -> N
     with pytest.raises(OSError, match="torn"):
         list(side_by_side(work, CELLS, most=2, listener=Heard()))
     assert ended.wait(5)
+
+
+def test_what_is_done_is_told_before_what_ended_the_work() -> None:
+    others = threading.Barrier(3, timeout=5)
+
+    def work(cell: Cell, _: Listener) -> Result:
+        if cell in CELLS[1:3]:
+            others.wait()
+            return result(cell)
+        if cell == CELLS[0]:
+            others.wait()
+            # Until those two have set their results.
+            while len([thread for thread in threading.enumerate() if "serve" in thread.name]) > 1:
+                time.sleep(0.01)
+            raise KeyboardInterrupt
+        raise AssertionError
+
+    told = []
+    with pytest.raises(KeyboardInterrupt):
+        told.extend(side_by_side(work, CELLS[:3], most=3, listener=Heard()))
+    assert [each.cell for each in told] == list(CELLS[1:3])
 
 
 def test_an_iteration_that_ends_early_ends_the_work() -> None:

@@ -218,6 +218,7 @@ def test_the_digest_sees_what_decides_the_wheel(change: dict[str, object]) -> No
         {"git": None},
         {"build_requires": ()},
         {"compile_seconds": (("a.cu", 9),)},
+        {"compile_gib": 9},
         {"name": "causal-conv1d"},
         {"known_bad": (replace(find_recipe("causal_conv1d").known_bad[0], reason="other words"),)},
     ],
@@ -247,6 +248,7 @@ def test_a_new_recipe_may_use_every_key(tmp_path: Path) -> None:
             arch-variable = { name = "MY_ARCHS", form = "dotted", separator = " " }
             git = { url = "https://example.org/my-ext", tag = "release-{version}" }
             build-requires = ["numpy>=2"]
+            compile-gib = 8
             compile-seconds = { "csrc/a.cu" = 90 }
             known-bad = [{ arch = "sm_90a", toolkit = "<12.4", report = "https://example.org/1", reason = "slow" }]
             smoke-test = "import my_ext"
@@ -260,6 +262,7 @@ def test_a_new_recipe_may_use_every_key(tmp_path: Path) -> None:
         arch_variable=ArchVariable(name="MY_ARCHS", form="dotted", separator=" "),
         git=GitLocation(url="https://example.org/my-ext", tag="release-{version}"),
         build_requires=("numpy>=2",),
+        compile_gib=8,
         compile_seconds=(("csrc/a.cu", 90),),
         known_bad=recipe.known_bad,
         smoke_test="import my_ext",
@@ -320,7 +323,7 @@ BAD = 'arch = "9.0", toolkit = ">=13", report = "r", reason = "s"'
     ("body", "message", "remedy"),
     [
         ("local_version = 'X'", "local_version: no such setting", "Did you mean local-version? Allowed are: arch-"),
-        ("nonsense = 'X'", "nonsense: no such setting", "Allowed are: arch-variable, build-requires, compile-seconds,"),
+        ("nonsense = 'X'", "nonsense: no such setting", "Allowed are: arch-variable, build-requires, compile-gib,"),
         ("local-version = true", "local-version: true is not a string", 'Put it into quotes: "true".'),
         ("local-version = ''", "local-version: is empty", "Give it a value"),
         ("local-version = 'A-B'", "local-version: 'A-B' is no name of an environment variable", "letters"),

@@ -15,9 +15,9 @@ GIB = 1 << 30
 MAMBA = (150, 140, 130, 70, 65, 60, 50, 40, 20, 19)
 
 
-def files(*seconds: float, memory: int = GIB, archs: int = 1, build: int = 0) -> list[File]:
+def files(*seconds: float, memory: int = GIB, archs: int = 1, extension: int = 0) -> list[File]:
     costs = (Cost(seconds=each, memory=memory) for each in seconds)
-    return [File(build=build, path=f"{number}.cu", cost=cost, archs=archs) for number, cost in enumerate(costs)]
+    return [File(extension=extension, path=f"{number}.cu", cost=cost, archs=archs) for number, cost in enumerate(costs)]
 
 
 def rota(cores: int = 16, memory: int = 64 * GIB, jobs: int | None = None) -> Rota:
@@ -52,7 +52,7 @@ def test_the_longest_comes_first_whoever_asked_first() -> None:
 
 
 def test_files_of_unknown_cost_share_the_cores_twice_over() -> None:
-    turns = started(rota(cores=16), [File(build=0, path=f"{number}") for number in range(10)])
+    turns = started(rota(cores=16), [File(extension=0, path=f"{number}") for number in range(10)])
     assert {(turn.threads, turn.nice) for turn in turns.values()} == {(4, 0)}
 
 
@@ -93,8 +93,8 @@ def test_no_more_run_than_there_are_jobs() -> None:
 def test_a_file_that_lacks_memory_waits_and_nothing_overtakes_it() -> None:
     desk = rota(cores=16, memory=10 * GIB)
     (big,), (large,), (small,) = (
-        files(seconds, memory=memory * GIB, build=build)
-        for build, (seconds, memory) in enumerate([(100, 6), (90, 6), (1, 1)])
+        files(seconds, memory=memory * GIB, extension=extension)
+        for extension, (seconds, memory) in enumerate([(100, 6), (90, 6), (1, 1)])
     )
     for file in (big, large, small):
         desk.ask(file)
@@ -121,8 +121,8 @@ def test_each_arch_that_compiles_side_by_side_takes_memory() -> None:
 def test_whoever_wants_the_machine_alone_waits_for_all_and_all_for_him() -> None:
     desk = rota()
     (running,) = files(1)
-    alone = File(build=1, path="", alone=True)
-    (late,) = files(1, build=2)
+    alone = File(extension=1, path="", alone=True)
+    (late,) = files(1, extension=2)
     desk.ask(running)
     assert desk.start(running) is not None
     desk.ask(alone)
@@ -151,13 +151,13 @@ def test_everything_runs_once_and_within_the_limits(seed: int) -> None:
     desk, running, done = Rota(machine), list[tuple[float, int, File, Turn]](), list[File]()
     waiting = [
         File(
-            build=build,
+            extension=extension,
             path=f"{number}",
             cost=Cost(seconds=chance.choice([0, 1, 10, 300]), memory=chance.randint(0, 12) * GIB),
             archs=chance.choice([1, 1, 3]),
             alone=chance.random() < 0.05,
         )
-        for build in range(3)
+        for extension in range(3)
         for number in range(chance.randint(1, 20))
     ]
     total = len(waiting)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import tempfile
 from pathlib import Path
 
@@ -61,6 +62,31 @@ def test_what_a_dead_process_left_is_swept(tmp_path: Path) -> None:
     left = left_by_a_dead_process(tmp_path)
     with working_folder(tmp_path):
         assert not left.exists()
+
+
+def test_one_that_is_made_anew_while_a_dead_one_is_swept_is_left_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left, flock = left_by_a_dead_process(tmp_path), module.fcntl.flock
+
+    def meanwhile(descriptor: int, operation: int) -> None:
+        if operation & module.fcntl.LOCK_NB and left.exists():
+            # Its owner ends, and another process takes the name, between the opening of the folder and its lock.
+            shutil.rmtree(left)
+            left.mkdir()
+            (left / "alive").touch()
+        flock(descriptor, operation)
+
+    monkeypatch.setattr(module.fcntl, "flock", meanwhile)
+    with working_folder(tmp_path):
+        assert (left / "alive").exists()
+
+
+def test_where_the_temporary_folder_is_a_link_it_is_where_that_leads(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    with working_folder(tmp_path / "link") as folder:
+        assert folder.parent == tmp_path / "real"
 
 
 def test_what_a_live_process_works_in_is_left_alone(tmp_path: Path) -> None:

@@ -91,6 +91,7 @@ class Capture:
 
     `environment` are the variables that the project's own files read; `roots` are folders that differ between machines
     and say nothing about what is compiled, by their placeholders. `cmake` names CMake's version where it would run.
+    `wraps_compilers` tells whether this torch puts ccache or sccache before compilers.
     """
 
     name: str | None
@@ -99,6 +100,7 @@ class Capture:
     environment: tuple[str, ...] = ()
     roots: Mapping[str, str] = field(default_factory=dict)
     cmake: str | None = None
+    wraps_compilers: bool = False
 
     @property
     def flags(self) -> str:
@@ -206,6 +208,7 @@ def _read(seen: Mapping[str, Any], workplace: Workplace) -> Capture:
         version=seen["version"],
         extensions=tuple(extension for extension, _ in read),
         cmake=seen["cmake"],
+        wraps_compilers=seen["wraps_compilers"],
     )
 
 

@@ -6,12 +6,15 @@ import contextlib
 import os
 import signal
 import subprocess
+import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-__all__ = ["Output", "Runner", "open_session", "run_command"]
+__all__ = ["Output", "Runner", "open_session", "run_command", "running_sessions"]
+
+_STARTED = weakref.WeakSet["subprocess.Popen[bytes]"]()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +55,7 @@ def open_session(
     command: Sequence[str], *, cwd: Path, environment: Mapping[str, str], stderr: int
 ) -> subprocess.Popen[bytes]:
     """Start `command` in a session of its own, without a terminal or an input, its output in a pipe."""
-    return subprocess.Popen(
+    process = subprocess.Popen(
         list(command),
         cwd=cwd,
         env=dict(environment),
@@ -61,6 +64,13 @@ def open_session(
         stderr=stderr,
         start_new_session=True,
     )
+    _STARTED.add(process)
+    return process
+
+
+def running_sessions() -> list[int]:
+    """Return the sessions that this process has started, in whatever thread, and that have not ended."""
+    return [process.pid for process in list(_STARTED) if process.returncode is None]
 
 
 def _text(data: bytes) -> str:

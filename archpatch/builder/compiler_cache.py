@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -33,63 +34,79 @@ class Counts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompilerCache:
-    """A cache of compilations: `name` is `ccache` or `sccache`."""
+    """A cache of compilations in the environment of a build: `name` is `ccache` or `sccache`.
+
+    `folder` is where this build works; `compiler` says what compiles, and how, as far as the cache does not see it:
+    neither looks at nvcc's own variables.
+    """
 
     name: str
     program: Path
+    environ: Mapping[str, str]
+    folder: Path
+    compiler: str
     ask: Ask = field(default=ask, repr=False)
 
-    def variables(self, environ: Mapping[str, str], folder: Path) -> dict[str, str]:
-        """Return what the cache needs to know a source again that lies in another working `folder` next time.
+    def variables(self) -> dict[str, str]:
+        """Return what the build needs, so that the cache knows its sources in another folder, and this compiler.
 
-        Otherwise the paths of sources and headers would make each build a miss. What a user has set stays.
+        What a user has set stays. Writes a file into the folder.
         """
-        if self.name != "ccache":
-            return {}
-        wanted = {"CCACHE_BASEDIR": str(folder), "CCACHE_NOHASHDIR": "1", "CCACHE_STATSLOG": str(folder / "ccache.log")}
-        return {name: value for name, value in wanted.items() if name not in environ}
+        if self.name == "sccache":
+            buster = "SCCACHE_C_CUSTOM_CACHE_BUSTER"
+            return {buster: f"{self.environ.get(buster, '')}{self.compiler}"}
+        (self.folder / "compiler").write_text(self.compiler, encoding="utf-8")
+        extra = (self.environ.get("CCACHE_EXTRAFILES"), str(self.folder / "compiler"))
+        defaults = {"CCACHE_BASEDIR": str(self.folder), "CCACHE_NOHASHDIR": "1", "CCACHE_STATSLOG": str(self._log)}
+        missing = {name: value for name, value in defaults.items() if name not in self.environ}
+        return {"CCACHE_EXTRAFILES": os.pathsep.join(filter(None, extra)), **missing}
 
     @contextmanager
-    def counted(self, folder: Path) -> Iterator[Counts]:
+    def counted(self) -> Iterator[Counts]:
         """Yield counts that hold, in the end, what the cache answered meanwhile to a build with `variables`."""
         counts = Counts()
         if self.name == "sccache":
             # The first compiler would start the server, with a temporary folder that goes away with this build.
-            self.ask([str(self.program), "--start-server"])
-        before = Counter() if self.name == "ccache" else self._sccache()
+            self._ask_sccache("--start-server")
+        before = self._count()
         yield counts
-        after = _ccache(folder / "ccache.log") if self.name == "ccache" else self._sccache()
+        after = self._count()
         counts.hits, counts.misses = (after[key] - before[key] for key in ("hits", "misses"))
 
-    def _sccache(self) -> Counter[str]:
-        """Return what sccache counted so far, for all builds: other processes' are among them."""
-        answer = self.ask([str(self.program), "--show-stats", "--stats-format", "json"])
+    @property
+    def _log(self) -> Path:
+        return Path(self.environ.get("CCACHE_STATSLOG") or self.folder / "ccache.log")
+
+    def _count(self) -> Counter[str]:
+        """Return what was answered so far; sccache's server counts for all builds."""
+        if self.name == "sccache":
+            return _parse_sccache(self._ask_sccache("--show-stats", "--stats-format", "json"))
         try:
-            stats = json.loads(answer.stdout)["stats"]
-            return Counter({kind: sum(stats[f"cache_{kind}"]["counts"].values()) for kind in ("hits", "misses")})
-        except (ValueError, LookupError, AttributeError, TypeError):
-            return Counter()
+            seen = Counter(self._log.read_text(encoding="utf-8", errors="replace").splitlines())
+        except OSError:
+            seen = Counter()
+        return Counter({"hits": sum(seen[name] for name in _CCACHE_HITS), "misses": seen[_CCACHE_MISS]})
+
+    def _ask_sccache(self, *words: str) -> str:
+        # Which server it is, and where that keeps its files, is said by variables.
+        settings = [f"{name}={value}" for name, value in self.environ.items() if name.startswith("SCCACHE_")]
+        return self.ask(["env", *settings, str(self.program), *words]).stdout
 
 
-def find_compiler_cache(environ: Mapping[str, str]) -> CompilerCache | None:
+def find_compiler_cache(environ: Mapping[str, str], *, folder: Path, compiler: str) -> CompilerCache | None:
     """Return what torch puts before nvcc (`_wrap_compiler` of `torch.utils.cpp_extension`), None where it does not."""
     if environ.get("TORCH_NO_COMPILER_WRAPPER") or environ.get("PYTORCH_NVCC"):
         return None
     for name in ("ccache", "sccache"):
         program = shutil.which(name, path=environ.get("PATH", ""))
         if program is not None:
-            return CompilerCache(name=name, program=Path(program))
+            return CompilerCache(name=name, program=Path(program), environ=environ, folder=folder, compiler=compiler)
     return None
 
 
-def _ccache(log: Path) -> Counter[str]:
+def _parse_sccache(text: str) -> Counter[str]:
     try:
-        lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError:
-        lines = []
-    return _count(lines)
-
-
-def _count(lines: Iterable[str]) -> Counter[str]:
-    seen = Counter(lines)
-    return Counter({"hits": sum(seen[name] for name in _CCACHE_HITS), "misses": seen[_CCACHE_MISS]})
+        stats = json.loads(text)["stats"]
+        return Counter({kind: sum(stats[f"cache_{kind}"]["counts"].values()) for kind in ("hits", "misses")})
+    except (ValueError, LookupError, AttributeError, TypeError):
+        return Counter()

@@ -16,6 +16,7 @@ from pathlib import Path
 from archpatch.builder.diagnosis import first_error, is_disk_full
 from archpatch.builder.events import Listener
 from archpatch.builder.processes import run_logged, session_commands
+from archpatch.builder.schedule import STAND_IN
 from archpatch.builder.working_folder import is_working_folder
 from archpatch.builder.workplace import Workplace
 from archpatch.errors import BuildFailed, DiskFull
@@ -51,13 +52,24 @@ def compile_wheel(workplace: Workplace, into: Path, *, sources: Sequence[Path]) 
     _sweep_hooks(Path(tempfile.gettempdir()))
     into.mkdir(parents=True, exist_ok=True)
     try:
-        with warnings.catch_warnings():
-            # Of a pyproject.toml that has names much like those that are meant.
-            warnings.simplefilter("ignore")
-            builder = ProjectBuilder(workplace.tree, python_executable=str(workplace.python), runner=runner)
+        _silence_warnings()
+        builder = ProjectBuilder(workplace.tree, python_executable=str(workplace.python), runner=runner)
         return Path(builder.build("wheel", into))
     except (BuildException, BuildBackendException, subprocess.CalledProcessError) as error:
         raise _failure(workplace.log, error) from error
+
+
+def _silence_warnings() -> None:
+    """Say nothing of a pyproject.toml that has a name much like one that is meant, nor what a backend warned of.
+
+    The latter is in the log already, and told again as warnings of this process. Filters are the whole process's, and
+    other threads build too: so these stay.
+    """
+    import pyproject_hooks  # noqa: PLC0415 - as in `compile_wheel`
+    from build import TypoWarning  # noqa: PLC0415
+
+    for category in (TypoWarning, getattr(pyproject_hooks, "BuildBackendWarning", TypoWarning)):
+        warnings.simplefilter("ignore", category)
 
 
 def _sweep_hooks(folder: Path) -> None:
@@ -99,4 +111,5 @@ class _Progress:
         self.listener.compiling(self.done, len(self.sources), self.current)
 
     def files_in(self, commands: Iterable[Sequence[str]]) -> set[str]:
-        return {Path(word).name for words in commands for word in words if word in self.sources}
+        compilers = (words for words in commands if str(STAND_IN) not in words)
+        return {Path(word).name for words in compilers for word in words if word in self.sources}

@@ -3,7 +3,7 @@
 This file is run as a script by the interpreter that holds torch, with the project's folder as working directory. It
 imports nothing of archpatch. What it writes is a JSON object, read by `archpatch.builder.capture`:
 
-    {name, version, roots: {prefix, base_prefix, torch}, environment: [NAME], cmake: null | VERSION,
+    {name, version, roots: {prefix, base_prefix, torch}, environment: [NAME], cmake: null | VERSION, wraps_compilers,
      extensions: [{name, sources, nvcc, cxx, link, by_ninja, torch_added, torch_refused,
                    cmake: [{words, folder, variables, line}]}],
      error: null | {kind, message, module, program, where, unreached: [NAME]}}
@@ -308,6 +308,7 @@ def main(result: str, legacy: str) -> None:
         "roots": {"prefix": sys.prefix, "base_prefix": sys.base_prefix, "torch": torch_folder()},
         "environment": sorted(environment),
         "cmake": capture.cmake_version,
+        "wraps_compilers": hasattr(sys.modules.get("torch.utils.cpp_extension"), "_wrap_compiler"),
         "extensions": capture.extensions,
         "error": error,
     }

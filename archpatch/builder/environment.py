@@ -22,6 +22,8 @@ __all__ = ["NVCC_FLAGS", "BuildVariables", "decisive_variables", "without_arch_f
 _DECISIVE = (
     *("CC", "CXX", "CFLAGS", "CPPFLAGS", "CXXFLAGS", "LDFLAGS", "LDSHARED", "CPATH", "C_INCLUDE_PATH"),
     *("CPLUS_INCLUDE_PATH", "LIBRARY_PATH", "LD_RUN_PATH", "COMPILER_PATH"),
+    # The times in a wheel, and in what gcc is asked for by __DATE__.
+    "SOURCE_DATE_EPOCH",
     *("NVCC_APPEND_FLAGS", "NVCC_PREPEND_FLAGS", "NVCC_CCBIN", "PYTORCH_NVCC", "TORCH_DONT_CHECK_COMPILER_ABI"),
     *("CUDAFLAGS", "CUDAHOSTCXX", "CMAKE_BUILD_TYPE", "CMAKE_GENERATOR", "CMAKE_PREFIX_PATH", "CMAKE_TOOLCHAIN_FILE"),
 )

@@ -8,7 +8,7 @@ __all__ = ["Listener", "Silent"]
 
 
 class Listener(Protocol):
-    """Hears of what happens; no method may raise."""
+    """Hears of what happens. No method may raise, but to end the work: what it raises comes out of that."""
 
     def stage(self, text: str) -> None:
         """Take note that a step begins: `fetching mamba_ssm`."""

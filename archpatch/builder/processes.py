@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
-from archpatch.builder.commands import open_session
+from archpatch.builder.commands import open_session, running_sessions
 
-__all__ = ["Watcher", "end_workers", "run_logged", "session_commands"]
+__all__ = ["Watcher", "end_all_sessions", "end_workers", "run_logged", "session_commands"]
 
 _TICK = 0.5
 _GRACE = 5.0
@@ -82,6 +82,12 @@ def end_session(session: int) -> None:
         deadline = time.monotonic() + _GRACE
         while time.monotonic() < deadline and any(_session_members(session)):
             time.sleep(0.02)
+
+
+def end_all_sessions() -> None:
+    """End every process of every session that this process has started."""
+    for session in running_sessions():
+        end_session(session)
 
 
 def end_workers(folder: Path) -> None:

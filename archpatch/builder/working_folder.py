@@ -29,7 +29,8 @@ def working_folder(parent: Path | None = None) -> Iterator[Path]:
 
     First, the folders there whose owners died are removed, and the processes that still work in them ended.
     """
-    parent = Path(tempfile.gettempdir() if parent is None else parent)
+    # As a process that works there sees it: what compilers say of their folder has no links in it.
+    parent = Path(tempfile.gettempdir() if parent is None else parent).resolve()
     _sweep(parent)
     folder, lock = _make(parent)
     try:
@@ -62,7 +63,7 @@ def _make(parent: Path) -> tuple[Path, int]:
             # Where a file system has no such locks, the sweep gets none either, and removes nothing.
             with suppress(OSError):
                 fcntl.flock(lock, fcntl.LOCK_EX)
-            if folder.is_dir() and os.path.samestat(os.fstat(lock), folder.stat()):
+            if _is_at(lock, folder):
                 return folder, lock
             os.close(lock)
     raise AssertionError
@@ -75,7 +76,17 @@ def _sweep(parent: Path) -> None:
             try:
                 if os.fstat(lock).st_uid == os.getuid():
                     fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    end_workers(folder)
-                    shutil.rmtree(folder, ignore_errors=True)
+                    # Its owner may have removed it meanwhile, and another made one of that name.
+                    if _is_at(lock, folder):
+                        end_workers(folder)
+                        shutil.rmtree(folder, ignore_errors=True)
             finally:
                 os.close(lock)
+
+
+def _is_at(descriptor: int, folder: Path) -> bool:
+    """Whether `folder` is still the one that was opened: names are used again."""
+    try:
+        return os.path.samestat(os.fstat(descriptor), folder.stat())
+    except FileNotFoundError:
+        return False

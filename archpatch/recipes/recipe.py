@@ -9,6 +9,7 @@ The keys of a recipe, all optional:
 - `git`: `url`, and `tag` with `{version}` in it, for releases whose sdist holds no CUDA source;
 - `build-requires`: what the build needs and not every release declares;
 - `compile-seconds`: CPU seconds of nvcc by the path of a file, for one arch, so that a first build is divided well;
+- `compile-gib`: GiB of memory that nvcc takes for the largest file and one arch, where that is more than 4;
 - `known-bad`: an array of `arch`, `toolkit` (a specifier for nvcc's release), `report` (an address) and `reason`;
 - `smoke-test`: Python source that runs the compiled op on a GPU against plain torch and raises where they differ.
 """
@@ -59,6 +60,7 @@ _KEYS: Final = (
     "arch-variable",
     "git",
     "build-requires",
+    "compile-gib",
     "compile-seconds",
     "known-bad",
     "smoke-test",
@@ -118,6 +120,7 @@ class Recipe:
     arch_variable: ArchVariable | None = None
     git: GitLocation | None = None
     build_requires: tuple[str, ...] = ()
+    compile_gib: int | None = None
     compile_seconds: tuple[tuple[str, int], ...] = ()
     known_bad: tuple[BadArch, ...] = ()
     smoke_test: str | None = None
@@ -262,6 +265,7 @@ def _parse(name: str, table: Table) -> Recipe:
         arch_variable=_parse_arch_variable(table),
         git=_parse_git(table),
         build_requires=_parse_build_requires(table),
+        compile_gib=table.positive("compile-gib"),
         compile_seconds=_parse_compile_seconds(table),
         known_bad=tuple(map(_parse_bad_arch, table.tables("known-bad"))),
         smoke_test=_parse_smoke_test(table),

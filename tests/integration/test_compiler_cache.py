@@ -18,8 +18,8 @@ pytestmark = [pytest.mark.integration, pytest.mark.thorough]
 MINI = FIXTURES / "mini"
 
 
-def build(archpatch: CommandLine, wheelhouse: str, environ: dict[str, str]) -> str:
-    answer = archpatch("build", MINI, "--arch", "9.0", "--wheelhouse", wheelhouse, environ=environ)
+def build(archpatch: CommandLine, wheelhouse: str, environ: dict[str, str], *options: str) -> str:
+    answer = archpatch("build", MINI, "--arch", "9.0", "--wheelhouse", wheelhouse, *options, environ=environ)
     return str(answer.record["toolchain"]["compiler-cache"])
 
 
@@ -52,6 +52,39 @@ def sccache(tmp_path: Path) -> Iterator[dict[str, str]]:
 def test_ccache_knows_the_files_of_another_build(archpatch: CommandLine, ccache: dict[str, str]) -> None:
     assert build(archpatch, "first", ccache) == "ccache: 0 of 2 compilations answered"
     assert build(archpatch, "second", ccache) == "ccache: 2 of 2 compilations answered"
+
+
+def test_ccache_is_counted_where_a_user_keeps_its_log(archpatch: CommandLine, ccache: dict[str, str]) -> None:
+    own = {**ccache, "CCACHE_STATSLOG": str(archpatch.folder / "own.log")}
+    assert build(archpatch, "first", own) == "ccache: 0 of 2 compilations answered"
+    assert build(archpatch, "second", own) == "ccache: 2 of 2 compilations answered"
+
+
+# What neither cache sees by itself: nvcc's own variables, and what becomes of its words.
+OTHERWISE = [
+    (("--compress-mode", "none"), {}),
+    (("--no-lineinfo",), {}),
+    ((), {"NVCC_APPEND_FLAGS": "-use_fast_math"}),
+]
+
+
+@pytest.mark.parametrize(("options", "variables"), OTHERWISE)
+def test_ccache_tells_apart_what_nvcc_is_told_by_other_ways(
+    archpatch: CommandLine, ccache: dict[str, str], options: tuple[str, ...], variables: dict[str, str]
+) -> None:
+    build(archpatch, "first", ccache)
+    # The C++ file is the same.
+    assert build(archpatch, "second", {**ccache, **variables}, *options) == "ccache: 1 of 2 compilations answered"
+
+
+@pytest.mark.parametrize(("options", "variables"), [OTHERWISE[0], OTHERWISE[2]])
+def test_sccache_tells_apart_what_nvcc_is_told_by_other_ways(
+    archpatch: CommandLine, sccache: dict[str, str], options: tuple[str, ...], variables: dict[str, str]
+) -> None:
+    build(archpatch, "first", sccache)
+    said = build(archpatch, "second", {**sccache, **variables}, *options)
+    answered, _, made = said.removeprefix("sccache: ").split()[:3]
+    assert int(answered) < int(made)
 
 
 def test_ccache_tells_compilers_apart(archpatch: CommandLine, ccache: dict[str, str], tmp_path: Path) -> None:

@@ -34,7 +34,7 @@ SPLIT = b"-split-compile"
 
 def built(archpatch: CommandLine, **environ: str) -> tuple[bytes, dict[str, Any]]:
     """Return the library of the miniature project, and what its files cost."""
-    answer = archpatch("build", MINI, "--arch", "9.0", environ=environ)
+    answer = archpatch("build", MINI, "--arch", "9.0", "--compress-mode", "none", environ=environ)
     return library(answer.wheel, archpatch.folder / "unpacked").read_bytes(), answer.record["files"]
 
 
@@ -133,6 +133,37 @@ def test_a_build_in_a_container_with_4_gib_is_not_killed(archpatch: CommandLine,
     assert done.returncode == 0, done.stderr
 
 
+@pytest.fixture
+def noexec(archpatch: CommandLine) -> Iterator[Path]:
+    """A temporary folder where no program can be run."""
+    folder = archpatch.folder / "noexec"
+    folder.mkdir()
+    mount = subprocess.run(["mount", "-t", "tmpfs", "-o", "noexec,size=3g", "tmpfs", folder], check=False)
+    if mount.returncode:
+        pytest.skip("nothing can be mounted here")
+    yield folder
+    subprocess.run(["umount", folder], check=True)
+
+
+def test_a_build_needs_no_programs_in_the_temporary_folder(archpatch: CommandLine, noexec: Path) -> None:
+    answer = archpatch("build", MINI, "--arch", "9.0", environ={"TMPDIR": str(noexec)})
+    assert set(answer.record["files"]) == {"csrc/add.cu"}
+
+
+def test_nothing_more_is_compiled_after_a_file_that_cannot_be(archpatch: CommandLine) -> None:
+    project = archpatch.folder / "project"
+    shutil.copytree(MINI, project)
+    names = [f"csrc/add{number}.cu" for number in range(6)]
+    for name in names:
+        (project / name).write_text("no C++\n")
+    setup = project / "setup.py"
+    setup.write_text(setup.read_text().replace('"csrc/add.cu"', ", ".join(f'"{name}"' for name in names)))
+    answer = archpatch("build", project, "--arch", "9.0")
+    assert answer.status == 4
+    log = Path(answer.stderr.strip().rpartition("The whole log: ")[2]).read_text()
+    assert 1 <= sum(f"/{name}(1): error" in log for name in names) <= 2
+
+
 # --- the desk and the stand-in ------------------------------------------------------------------
 
 
@@ -156,7 +187,7 @@ def seat_for(folder: Path, count: int, **limits: int) -> Iterator[tuple[Seat, li
         (folder / name).write_text(KERNEL)
     machine = Machine(**{"cores": 2, "memory": 64 << 30, "jobs": 2, **limits})
     costs = {str(folder / name): UNKNOWN for name in names}
-    with Desk(machine).seat(costs, archs=1, split=Split()) as seat:
+    with Desk(machine).seat([costs], archs=1, split=Split()) as seat:
         yield seat, names
 
 

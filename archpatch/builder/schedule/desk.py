@@ -10,18 +10,21 @@ import socket
 import socketserver
 import struct
 import threading
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Final
 
 from archpatch.arch.gencode import parse_flags
-from archpatch.builder.schedule.rota import Cost, File, Machine, Rota, Turn
+from archpatch.builder.schedule.rota import UNKNOWN, Cost, File, Machine, Rota, Turn
 
 __all__ = ["Desk", "Seat", "Split"]
 
 #: ninja starts all files at once, and that takes less than this (seconds): the longest shall start, not the first.
 _GATHERING: Final = 0.3
+#: The last stand-ins have told their cost when a build ends, but it may not be read yet (seconds).
+_READING: Final = 1.0
 _SPLIT = ("-split-compile", "--split-compile")
 _THREADS = ("-t", "-threads", "--threads")
 
@@ -37,32 +40,45 @@ class Split:
         """Return what to add to `words`, so that nvcc takes the threads that it got; what is set there stays."""
         flags = []
         at_once = min(turn.threads, archs)
-        if self.archs and at_once > 1 and not _has(_THREADS, words):
+        if self.archs and at_once > 1 and not has_option(_THREADS, words):
             flags.append(f"--threads={at_once}")
         each = turn.threads // at_once
-        if self.optimisers and each > 1 and not _has(_SPLIT, words):
+        if self.optimisers and each > 1 and not has_option(_SPLIT, words):
             flags.append(f"--split-compile={each}")
         return flags
+
+    def without(self, words: Sequence[str]) -> Split:
+        """Return what may be given beside `words`, which nvcc gets from elsewhere too."""
+        return Split(
+            archs=self.archs and not has_option(_THREADS, words),
+            optimisers=self.optimisers and not has_option(_SPLIT, words),
+        )
 
 
 @dataclass(slots=True, kw_only=True)
 class Seat:
-    """The place of one build at the desk: `address` names its socket, `costs` is what its files took, by their path."""
+    """The place of one build at the desk: `address` names its socket, `costs` is what its files took, by their path.
 
-    build: int
-    files: Mapping[str, File]
+    `extensions` has the files of each extension; setuptools compiles one extension after the other. `deadlines` is when
+    those of an extension that began to ask are taken to have asked. A build that `failed` compiles nothing more.
+    """
+
+    extensions: Mapping[int, Mapping[str, File]]
     split: Split
     address: str = field(default_factory=lambda: f"archpatch-{secrets.token_hex(16)}")
     costs: dict[str, Cost] = field(default_factory=dict)
+    deadlines: dict[int, float] = field(default_factory=dict)
+    talking: int = 0
+    failed: bool = False
     closed: bool = False
 
     def file(self, path: str, words: Sequence[str]) -> File:
         """Return the file that nvcc is called for with `words`."""
-        known = self.files.get(path)
         archs = len(parse_flags(words).pairs) or 1
-        if known is None:
-            return File(build=self.build, path=path, archs=archs)
-        return File(build=self.build, path=path, archs=archs, cost=known.cost)
+        for number, files in self.extensions.items():
+            if path in files and path not in self.costs:
+                return File(extension=number, path=path, archs=archs, cost=files[path].cost)
+        return File(extension=next(iter(self.extensions)), path=path, archs=archs)
 
 
 class Desk:
@@ -71,16 +87,24 @@ class Desk:
     def __init__(self, machine: Machine) -> None:
         self._rota = Rota(machine)
         self._changed = threading.Condition()
-        self._builds = itertools.count()
+        self._extensions = itertools.count()
 
     @contextmanager
-    def seat(self, costs: Mapping[str, Cost], *, archs: int, split: Split) -> Iterator[Seat]:
-        """Let a build ask for turns. It will compile the files that `costs` names, each for `archs` architectures."""
-        build = next(self._builds)
-        files = {path: File(build=build, path=path, cost=cost, archs=archs) for path, cost in costs.items()}
-        seat = Seat(build=build, files=files, split=split)
-        with self._changed:
-            self._rota.announce(files.values())
+    def seat(self, extensions: Sequence[Mapping[str, Cost]], *, archs: int, split: Split) -> Iterator[Seat]:
+        """Let a build ask for turns: for the files of each extension, by what they cost, for `archs` architectures.
+
+        Raises `OSError` where no socket can be had.
+        """
+        numbered = {next(self._extensions): files for files in extensions}
+        seat = Seat(
+            extensions={
+                number: {
+                    path: File(extension=number, path=path, cost=cost, archs=archs) for path, cost in files.items()
+                }
+                for number, files in numbered.items()
+            },
+            split=split,
+        )
         server = _Server(self, seat)
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.1}, daemon=True)
         thread.start()
@@ -91,13 +115,15 @@ class Desk:
             server.server_close()
             with self._changed:
                 seat.closed = True
-                self._rota.withdraw(build)
                 self._changed.notify_all()
+                self._changed.wait_for(lambda: not seat.talking, timeout=_READING)
+                for number in seat.extensions:
+                    self._rota.withdraw(number)
 
     @contextmanager
     def alone(self) -> Iterator[None]:
         """Hold the whole machine, for a build whose compilers do not ask."""
-        file = File(build=next(self._builds), path="", alone=True)
+        file = File(extension=next(self._extensions), path="", alone=True, cost=UNKNOWN)
         with self._changed:
             self._rota.ask(file)
         try:
@@ -109,23 +135,55 @@ class Desk:
 
     @contextmanager
     def turn(self, file: File, seat: Seat) -> Iterator[Turn | None]:
-        """Wait for the turn of a file, and hold it; None where its build has ended."""
+        """Wait for the turn of a file, and hold it; None where its build has failed or ended."""
         turn = None
         with self._changed:
+            self._gather(file, seat)
             self._rota.ask(file)
             self._changed.notify_all()
         try:
             with self._changed:
-                self._changed.wait_for(lambda: seat.closed or self._rota.all_asked(seat.build), timeout=_GATHERING)
-                while turn is None and not seat.closed:
+                self._wait_for_others(file, seat)
+                while turn is None and not (seat.closed or seat.failed):
                     turn = self._rota.start(file)
                     if turn is None:
                         self._changed.wait()
-                # One that was started may have made room for the next one to be seen as first.
+                # One that has started is no longer first in the queue.
                 self._changed.notify_all()
             yield turn
         finally:
             self._leave(file)
+
+    def fail(self, seat: Seat) -> None:
+        """Take note that a file of a build did not compile: those that wait need not any more."""
+        with self._changed:
+            seat.failed = True
+            self._changed.notify_all()
+
+    @contextmanager
+    def talking(self, seat: Seat) -> Iterator[None]:
+        """Count a stand-in as long as it may have something to tell."""
+        with self._changed:
+            seat.talking += 1
+        try:
+            yield
+        finally:
+            with self._changed:
+                seat.talking -= 1
+                self._changed.notify_all()
+
+    def _gather(self, file: File, seat: Seat) -> None:
+        """Take note of all files of an extension when the first of them asks: ninja has started the others too."""
+        if file.extension not in seat.deadlines:
+            seat.deadlines[file.extension] = time.monotonic() + _GATHERING
+            self._rota.announce(seat.extensions[file.extension].values())
+
+    def _wait_for_others(self, file: File, seat: Seat) -> None:
+        self._changed.wait_for(
+            lambda: seat.closed or self._rota.all_asked(file.extension),
+            timeout=max(0.0, seat.deadlines[file.extension] - time.monotonic()),
+        )
+        self._rota.withdraw(file.extension)
 
     def _leave(self, file: File) -> None:
         with self._changed:
@@ -154,19 +212,30 @@ class _Conversation(socketserver.StreamRequestHandler):
     server: _Server
 
     def handle(self) -> None:
-        if not _is_ours(self.connection):
-            return
-        asked = json.loads(self.rfile.readline())
+        if _is_ours(self.connection):
+            with self.server.desk.talking(self.server.seat):
+                self._answer()
+
+    def _answer(self) -> None:
         desk, seat = self.server.desk, self.server.seat
+        asked = json.loads(self.rfile.readline())
         file = seat.file(asked["source"], asked["words"])
         with desk.turn(file, seat) as turn:
             if turn is None:
+                self._say({"stop": True})
                 return
-            flags = seat.split.flags(asked["words"], turn, file.archs)
-            self.wfile.write(json.dumps({"flags": flags, "nice": turn.nice}).encode() + b"\n")
+            self._say({"stop": False, "flags": seat.split.flags(asked["words"], turn, file.archs), "nice": turn.nice})
             told = self.rfile.readline()
-            if told:
-                seat.costs[file.path] = Cost.read(json.loads(told))
+            if not told:
+                return
+            done = json.loads(told)
+            if done["status"]:
+                desk.fail(seat)
+            else:
+                seat.costs[file.path] = Cost(seconds=done["seconds"] / file.archs, memory=done["memory"])
+
+    def _say(self, message: Mapping[str, object]) -> None:
+        self.wfile.write(json.dumps(message).encode() + b"\n")
 
 
 def _is_ours(connection: socket.socket) -> bool:
@@ -176,5 +245,6 @@ def _is_ours(connection: socket.socket) -> bool:
     return bool(struct.unpack(form, credentials)[1] == os.getuid())
 
 
-def _has(options: Sequence[str], words: Sequence[str]) -> bool:
+def has_option(options: Sequence[str], words: Sequence[str]) -> bool:
+    """Whether one of nvcc's `options` is among `words`, with its value or before it."""
     return any(word.partition("=")[0] in options for word in words)

@@ -2,8 +2,9 @@
 
 The interpreter that holds torch runs this file for each source; it imports nothing of archpatch. `ARCHPATCH_DESK` names
 the socket of `desk.py`, and `ARCHPATCH_NVCC` is the real nvcc. A line of JSON goes there, `{source, words}`, one comes
-back, `{flags, nice}`, and at the end `{seconds, memory}` goes there. Where there is nothing to ask (a question, a link)
-or nobody (the desk is gone), nvcc runs as it was called.
+back, `{stop, flags, nice}`, and at the end `{status, seconds, memory}` goes there. Where there is nothing to ask (a
+question, a link) or nobody (the desk is gone), nvcc runs as it was called. It stops where another file has failed:
+ninja waits for all that it started before it ends, and it starts all files at once.
 """
 
 from __future__ import annotations
@@ -40,13 +41,14 @@ def main(words: list[str]) -> int:
         stream = desk.makefile("rw", encoding="utf-8")
         _tell(stream, {"source": os.path.abspath(sources[0]), "words": words})  # noqa: PTH100 - links stay
         turn = json.loads(stream.readline())
-        flags, nice = turn["flags"], turn["nice"]
     except (OSError, ValueError, LookupError):
         return _run(command)[0]
-    os.nice(nice)
-    status, cost = _run([*command, *flags])
+    if turn["stop"]:
+        return 1
+    os.nice(turn["nice"])
+    status, cost = _run([*command, *turn["flags"]])
     with contextlib.suppress(OSError):
-        _tell(stream, cost)
+        _tell(stream, {"status": status, **cost})
     return status
 
 

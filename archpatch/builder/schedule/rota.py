@@ -24,7 +24,7 @@ _FEWEST_THREADS: Final = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cost:
-    """What compiling a file took: CPU seconds of all its processes, and the peak bytes of the largest of them."""
+    """What compiling a file takes for one arch: CPU seconds of all processes, and the peak bytes of the largest."""
 
     seconds: float
     memory: int
@@ -54,9 +54,12 @@ class Machine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class File:
-    """A file that a build compiles for `archs` architectures; the whole machine is wanted where `alone`."""
+    """A file of one extension, compiled for `archs` architectures; the whole machine is wanted where `alone`.
 
-    build: int
+    `extension` is a number that no other has, of whatever build.
+    """
+
+    extension: int
     path: str
     cost: Cost = UNKNOWN
     archs: int = 1
@@ -86,17 +89,17 @@ class Rota:
         self._running: list[tuple[File, Turn]] = []
 
     def announce(self, files: Iterable[File]) -> None:
-        """Take note of files that will be asked for: how many threads a file gets depends on what else there is."""
-        self._coming.update({(file.build, file.path): file for file in files})
+        """Take note of files that are about to be asked for: a file's threads depend on what else there is."""
+        self._coming.update({(file.extension, file.path): file for file in files})
 
     def ask(self, file: File) -> None:
         """Put a file that is ready into the queue."""
-        self._coming.pop((file.build, file.path), None)
+        self._coming.pop((file.extension, file.path), None)
         self._waiting.append(file)
 
-    def all_asked(self, build: int) -> bool:
-        """Whether every file is in the queue that was announced for `build`."""
-        return all(other != build for other, _ in self._coming)
+    def all_asked(self, extension: int) -> bool:
+        """Whether every file is in the queue that was announced for an extension."""
+        return all(other != extension for other, _ in self._coming)
 
     def start(self, file: File) -> Turn | None:
         """Start a file that waits, if it is its turn and there is room for it."""
@@ -116,9 +119,9 @@ class Rota:
                 return
         self._waiting.remove(file)
 
-    def withdraw(self, build: int) -> None:
-        """Forget what was announced for a build that has ended."""
-        self._coming = {key: file for key, file in self._coming.items() if file.build != build}
+    def withdraw(self, extension: int) -> None:
+        """Forget what was announced for an extension and did not ask: a compiler cache may have had it."""
+        self._coming = {key: file for key, file in self._coming.items() if file.extension != extension}
 
     def _turn(self, file: File) -> Turn | None:
         if self._running and self._is_full_for(file):
@@ -154,9 +157,9 @@ class Rota:
 
 def _weight(file: File) -> float:
     # A clock may tell nothing for what is quick.
-    return max(0.1, file.cost.seconds)
+    return max(0.1, file.cost.seconds * file.archs)
 
 
 def _precedence(file: File) -> tuple[bool, float]:
     # Whoever wants the machine for himself comes last, or all others would wait for him.
-    return (not file.alone, file.cost.seconds)
+    return (not file.alone, _weight(file))

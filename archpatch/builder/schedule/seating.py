@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -14,14 +14,14 @@ from archpatch.builder.bench import Bench
 from archpatch.builder.capture import Capture
 from archpatch.builder.compiler_cache import CompilerCache, find_compiler_cache
 from archpatch.builder.environment import NVCC_FLAGS
+from archpatch.builder.schedule import STAND_IN
 from archpatch.builder.schedule.desk import Desk, Split
 from archpatch.builder.schedule.nvcc_stand_in import NO_LINEINFO
 from archpatch.builder.schedule.rota import UNKNOWN, Cost
+from archpatch.errors import ToolchainError
 
-__all__ = ["STAND_IN", "Compilation", "Seated", "seated"]
+__all__ = ["Compilation", "Seated", "seated"]
 
-#: What torch starts in the place of nvcc.
-STAND_IN: Final = Path(__file__).with_name("nvcc_stand_in.py")
 #: Each that waits is a Python of 8 MB. Of more files than that, the longest among the first ones starts first.
 _MOST_WAITING: Final = 128
 #: What torch takes for CUDA sources (`torch.utils.cpp_extension._is_cuda_file`).
@@ -30,15 +30,18 @@ _CUDA: Final = (".cu", ".cuh")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compilation:
-    """What is to be compiled in `tree`, and with what; `known` is what files cost before, by their path in the tree.
+    """What is to be compiled in `tree`, with what, and in which environment.
 
-    Without `lineinfo`, nvcc does not get the flags by which it keeps source lines, or has ptxas talk.
+    `known` is what files cost before, by their path in the tree, `usual` what others are taken to cost. Without
+    `lineinfo`, nvcc does not get the flags by which it keeps source lines, or has ptxas talk.
     """
 
     captured: Capture
     bench: Bench
     tree: Path
+    environment: Mapping[str, str]
     known: Mapping[str, Cost] = field(default_factory=dict)
+    usual: Cost = UNKNOWN
     lineinfo: bool = True
 
     @property
@@ -47,14 +50,17 @@ class Compilation:
         return frozenset(source for extension in self.captured.extensions for source in extension.sources)
 
     @property
-    def cuda_sources(self) -> frozenset[Path]:
-        """The files that nvcc compiles."""
-        return frozenset(source for source in self.sources if source.suffix in _CUDA)
+    def unasked(self) -> int:
+        """How many files are compiled by other than nvcc, which nobody makes wait."""
+        return sum(source.suffix not in _CUDA for source in self.sources)
 
     @property
-    def files(self) -> dict[str, Cost]:
-        """What the files cost that nvcc compiles, by their path."""
-        return {str(path): self.known.get(self.name(path), UNKNOWN) for path in self.cuda_sources}
+    def costs(self) -> list[dict[str, Cost]]:
+        """What the files cost that nvcc compiles, by their path, of each extension."""
+        return [
+            {str(path): self.known.get(self.name(path), self.usual) for path in each.sources if path.suffix in _CUDA}
+            for each in self.captured.cuda_extensions
+        ]
 
     @property
     def archs(self) -> int:
@@ -65,29 +71,45 @@ class Compilation:
         """Return a source's path in the project, wherever that lies."""
         return path.relative_to(self.tree).as_posix() if path.is_relative_to(self.tree) else str(path)
 
-    def can_ask(self, cache: CompilerCache | None) -> bool:
-        """Whether each nvcc is one that torch has ninja start, and little else would run unasked.
+    @property
+    def can_stand_in(self) -> bool:
+        """Whether each nvcc is one that torch has ninja start; a user's own `PYTORCH_NVCC` stays."""
+        extensions = self.captured.cuda_extensions
+        by_ninja = bool(extensions) and all(extension.by_ninja for extension in extensions)
+        return by_ninja and not self.captured.cmake_commands and not self.bench.environ.get("PYTORCH_NVCC")
 
-        A user's own `PYTORCH_NVCC` stays. sccache starts the parts of nvcc by itself, from its server.
+    def can_ask(self, cache: CompilerCache | None) -> bool:
+        """Whether each nvcc can be made to wait, and little else would run unasked.
+
+        sccache starts the parts of nvcc by itself, from its server.
         """
-        captured, bench = self.captured, self.bench
-        if bench.environ.get("PYTORCH_NVCC") or (cache is not None and cache.name == "sccache"):
-            return False
-        if captured.cmake_commands or not captured.cuda_extensions:
-            return False
-        unasked = len(self.sources) - len(self.cuda_sources)
-        return all(each.by_ninja for each in captured.cuda_extensions) and unasked <= max(2, bench.host.cores // 4)
+        few = self.unasked <= max(2, self.bench.host.cores // 4)
+        return self.can_stand_in and few and not (cache is not None and cache.name == "sccache")
+
+    @property
+    def cache(self) -> CompilerCache | None:
+        """The compiler cache that torch would use."""
+        if not self.captured.wraps_compilers:
+            return None
+        flags = [f"{name}={self.environment.get(name, '')}" for name in NVCC_FLAGS]
+        # It sees neither nvcc's variables, nor what the stand-in makes of nvcc's words.
+        compiler = [f"nvcc {self.bench.toolkit.version}", *flags, f"lineinfo {self.lineinfo}"]
+        return find_compiler_cache(self.bench.environ, folder=self.tree.parent, compiler="\n".join(compiler))
 
     @property
     def split(self) -> Split:
         """Which threads nvcc can be given, and may: a user who has set some keeps them."""
         own = bool(self.bench.environ.get("NVCC_THREADS"))
-        flags = " ".join(self.bench.environ.get(name, "") for name in NVCC_FLAGS)
         options = self.bench.toolkit.options
-        return Split(
-            archs=not own and "--threads" in options,
-            optimisers=not own and "--split-compile" in options and "split-compile" not in flags,
-        )
+        words = [word for name in NVCC_FLAGS for word in shlex.split(self.environment.get(name, ""))]
+        split = Split(archs=not own and "--threads" in options, optimisers=not own and "--split-compile" in options)
+        return split.without(words)
+
+    def jobs(self, cache: CompilerCache | None) -> int:
+        """Return how many files ninja may start, of which all but a few then wait."""
+        # ccache runs the preprocessor before it knows whether the compiler has to run: nobody makes that one wait.
+        most = _MOST_WAITING if cache is None else 2 * self.bench.host.cores
+        return min(len(self.sources), most)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -107,57 +129,74 @@ def seated(desk: Desk, compilation: Compilation) -> Iterator[Seated]:
     """Let a build share the machine with all others.
 
     ninja starts every file at once, and each nvcc waits at the desk for its turn. A build whose compilers cannot be
-    made to ask gets the machine for itself.
+    made to ask gets the machine for itself. Raises `ToolchainError` where flags are to be left out and cannot be.
     """
-    cache = find_compiler_cache(compilation.bench.environ)
-    seat = Seated()
-    take = _at_the_desk if compilation.can_ask(cache) else _alone
-    if cache is None:
-        with take(desk, compilation, seat):
-            yield seat
-        return
-    folder = compilation.tree.parent
-    with cache.counted(folder) as counts, take(desk, compilation, seat):
-        seat.variables |= cache.variables(compilation.bench.environ, folder)
-        if "PYTORCH_NVCC" in seat.variables:
-            seat.variables["PYTORCH_NVCC"] = f"{shlex.quote(str(cache.program))} {seat.variables['PYTORCH_NVCC']}"
+    if not compilation.lineinfo and not compilation.can_stand_in:
+        raise ToolchainError(
+            "--no-lineinfo: nvcc is not started by torch here, but by CMake, PYTORCH_NVCC or setup.py itself",
+            remedy="Leave the option out.",
+        )
+    seat, cache = Seated(), compilation.cache
+    with ExitStack() as stack:
+        if cache is not None:
+            counts = stack.enter_context(cache.counted())
+            seat.variables |= cache.variables()
+        _take_place(stack, desk, compilation, seat)
         yield seat
-    seat.cached = f"{cache.name}: {counts}"
+    if cache is not None:
+        seat.cached = f"{cache.name}: {counts}"
 
 
-@contextmanager
-def _alone(desk: Desk, _: Compilation, __: Seated) -> Iterator[None]:
-    with desk.alone():
-        yield
+def _take_place(stack: ExitStack, desk: Desk, compilation: Compilation, seat: Seated) -> None:
+    cache = compilation.cache
+    if compilation.can_ask(cache):
+        try:
+            stack.enter_context(_at_the_desk(desk, compilation, seat))
+        except OSError:
+            # No socket can be had here.
+            stack.enter_context(desk.alone())
+        else:
+            seat.variables |= _stand_in(compilation, cache)
+            return
+    else:
+        stack.enter_context(desk.alone())
+    if not compilation.lineinfo:
+        seat.variables |= _stand_in(compilation, None)
 
 
 @contextmanager
 def _at_the_desk(desk: Desk, compilation: Compilation, seat: Seated) -> Iterator[None]:
-    bench = compilation.bench
-    with desk.seat(compilation.files, archs=compilation.archs, split=compilation.split) as place:
-        seat.variables |= {
-            "PYTORCH_NVCC": shlex.quote(str(put_stand_in(compilation))),
-            "ARCHPATCH_NVCC": str(bench.toolkit.nvcc),
-            "ARCHPATCH_DESK": place.address,
-            "MAX_JOBS": bench.environ.get("MAX_JOBS") or str(min(len(compilation.sources), _MOST_WAITING)),
-        }
+    with desk.seat(compilation.costs, archs=compilation.archs, split=compilation.split) as place:
+        seat.variables["ARCHPATCH_DESK"] = place.address
+        seat.variables["MAX_JOBS"] = compilation.bench.environ.get("MAX_JOBS") or str(
+            compilation.jobs(compilation.cache)
+        )
         yield
-        seat.costs |= {compilation.name(Path(path)): cost for path, cost in place.costs.items()}
+    seat.costs |= {compilation.name(Path(path)): cost for path, cost in dict(place.costs).items()}
 
 
-def put_stand_in(compilation: Compilation) -> Path:
-    """Write the program that torch calls in the place of nvcc, beside the tree.
-
-    ccache knows a compiler by its size and time, or by its content: so both say which nvcc it is and what becomes of
-    its flags, and nothing else of this build.
-    """
+def _stand_in(compilation: Compilation, cache: CompilerCache | None) -> dict[str, str]:
+    """Return the variables that put the stand-in in the place of nvcc, behind a compiler cache where there is one."""
     bench = compilation.bench
-    nvcc = bench.toolkit.nvcc
+    words = [str(bench.interpreter.executable), "-I", "-S", str(STAND_IN)]
+    if not compilation.lineinfo:
+        words.append(NO_LINEINFO)
+    script = None if cache is None else _script(compilation, words)
+    if cache is not None and script is not None:
+        words = [str(cache.program), str(script)]
+    # ninja has a meaning of its own for a dollar.
+    command = shlex.join(words).replace("$", "$$")
+    return {"PYTORCH_NVCC": command, "ARCHPATCH_NVCC": str(bench.toolkit.nvcc)}
+
+
+def _script(compilation: Compilation, words: list[str]) -> Path | None:
+    """Write a program that runs `words`, None where programs cannot run: ccache takes a compiler of one word only.
+
+    It knows a compiler by its size and time: so it has nvcc's time, and is the same for each build.
+    """
     program = compilation.tree.with_name("stand-in") / "nvcc"
     program.parent.mkdir(exist_ok=True)
-    options = () if compilation.lineinfo else (NO_LINEINFO,)
-    command = shlex.join([str(bench.interpreter.executable), "-I", "-S", str(STAND_IN), *options])
-    program.write_text(f'#!/bin/sh\n# nvcc {bench.toolkit.version}, {nvcc.stat().st_size}\nexec {command} "$@"\n')
+    program.write_text(f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n')
     program.chmod(0o755)
-    os.utime(program, ns=(nvcc.stat().st_mtime_ns,) * 2)
-    return program
+    os.utime(program, ns=(compilation.bench.toolkit.nvcc.stat().st_mtime_ns,) * 2)
+    return program if os.access(program, os.X_OK) else None
