@@ -73,8 +73,7 @@ def test_ccache_tells_apart_what_nvcc_is_told_by_other_ways(
     archpatch: CommandLine, ccache: dict[str, str], options: tuple[str, ...], variables: dict[str, str]
 ) -> None:
     build(archpatch, "first", ccache)
-    # The C++ file is the same.
-    assert build(archpatch, "second", {**ccache, **variables}, *options) == "ccache: 1 of 2 compilations answered"
+    assert build(archpatch, "second", {**ccache, **variables}, *options) == "ccache: 0 of 2 compilations answered"
 
 
 @pytest.mark.parametrize(("options", "variables"), [OTHERWISE[0], OTHERWISE[2]])
