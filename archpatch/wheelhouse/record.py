@@ -24,8 +24,8 @@ class Record:
     `device_code` is what was read back from the wheel, `extensions` the same per extension; both are spelled `sm_90a`
     and `compute_90`. `pairs` are the decisions of the rewrite, `flag_sources` the places that it left to a guard, and
     those where CMake gets archs through a variable. `times` are seconds, `size` is bytes, `created` is UTC. `files` is
-    what each source cost: `seconds` of CPU, and peak bytes of `memory` of its largest process; the next build of the
-    package divides the machine by it.
+    what each source cost for one arch: `seconds` of CPU, and peak bytes of `memory` of its largest process; the next
+    build of the package divides the machine by it.
     """
 
     name: str

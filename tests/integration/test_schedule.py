@@ -78,28 +78,39 @@ def test_three_packages_are_refreshed_at_once(archpatch: CommandLine) -> None:
     assert archpatch.left_behind() == []
 
 
-def test_an_interrupted_refresh_ends_all_its_builds(archpatch: CommandLine) -> None:
-    for name in ("archpatch_mini_a", "archpatch_mini_b"):
-        make_sdist(MINI, archpatch.folder / "index", name=name)
-    plan = "packages = ['archpatch_mini_a==0.1.0', 'archpatch_mini_b==0.1.0']\ngpu = ['h200']\n"
-    (archpatch.folder / "pyproject.toml").write_text(f"[tool.archpatch.plan]\n{plan}")
-    environ = archpatch.environment(only_index(archpatch.folder / "index"))
+@pytest.mark.parametrize(
+    ("told", "slow"),
+    [(": compiling ", ""), (": reading ", "import time\ntime.sleep(60)\n")],
+    ids=["compile", "capture"],
+)
+def test_an_interrupted_refresh_ends_all_its_builds(archpatch: CommandLine, told: str, slow: str) -> None:
+    for name in ("first", "second"):
+        project = archpatch.folder / name
+        shutil.copytree(MINI, project)
+        (project / "setup.py").write_text(slow + (MINI / "setup.py").read_text())
+        metadata = (MINI / "pyproject.toml").read_text()
+        (project / "pyproject.toml").write_text(metadata.replace('"archpatch_mini"', f'"archpatch_{name}"', 1))
+    plan = "[tool.archpatch.plan]\npackages = ['./first', './second']\ngpu = ['h200']\n"
+    (archpatch.folder / "pyproject.toml").write_text(plan)
     errors = archpatch.folder / "stderr"
     with errors.open("wb") as stderr:
         process = subprocess.Popen(
             archpatch.command("refresh"),
             cwd=archpatch.folder,
-            env=environ,
+            env=archpatch.environment(),
             stdout=subprocess.PIPE,
             stderr=stderr,
             # A shell that starts this in the background has it ignore Ctrl-C.
             preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),  # noqa: PLW1509 - no threads
         )
         deadline = time.monotonic() + 120
-        while errors.read_text().count(": compiling ") < 2 and time.monotonic() < deadline:
+        while errors.read_text().count(told) < 2 and time.monotonic() < deadline:
             time.sleep(0.05)
+        if slow:
+            # Until both setup.py run.
+            time.sleep(3)
         process.send_signal(signal.SIGINT)
-        process.communicate(timeout=30)
+        process.communicate(timeout=15)
     assert process.returncode == 130, errors.read_text()
     assert "Traceback" not in errors.read_text()
     assert archpatch.compilers() == []
