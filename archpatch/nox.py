@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -108,24 +108,14 @@ def build(  # noqa: PLR0913 - the options of `archpatch build`, all optional
         session.warn(f"archpatch: {note}")
     if given.text("max-jobs"):
         environ["MAX_JOBS"] = str(given.text("max-jobs"))
-    order = Order(
-        requirement=parse_requirement(requirement),
-        asked=asked,
-        python=_python(session),
-        terms=Terms(
-            policy=_policy(on_missing, strict=strict, given=given),
-            allow_known_bad=given.flag("allow-known-bad", default=False),
-            wheelhouse=Path(wheelhouse or given.text("wheelhouse") or "wheelhouse").absolute(),
-            toolkit=toolkit or given.text("toolkit") or "auto",
-            offline=given.flag("offline", default=False) if offline is None else offline,
-            replace=given.flag("replace", default=True),
-            labelled=given.flag("local-version", default=True),
-            sizing=Sizing(
-                compress_mode=given.text("compress-mode") or "auto", lineinfo=given.flag("lineinfo", default=True)
-            ),
-            recipes=config.recipes,
-        ),
+    terms = replace(
+        given.terms,
+        policy=_policy(on_missing, strict=strict, given=given),
+        wheelhouse=Path(wheelhouse or given.text("wheelhouse") or "wheelhouse").absolute(),
+        toolkit=toolkit or given.text("toolkit") or "auto",
+        offline=given.flag("offline", default=False) if offline is None else offline,
     )
+    order = Order(requirement=parse_requirement(requirement), asked=asked, python=_python(session), terms=terms)
     workshop = Workshop(environ)
     for note in workshop.notes:
         session.warn(f"archpatch: {note}")
@@ -180,6 +170,21 @@ class _Given:
 
     environ: Mapping[str, str]
     config: Config
+
+    @property
+    def terms(self) -> Terms:
+        """What a noxfile never says itself."""
+        sizing = Sizing(
+            compress_mode=self.text("compress-mode") or "auto", lineinfo=self.flag("lineinfo", default=True)
+        )
+        return Terms(
+            wheelhouse=Path(),
+            allow_known_bad=self.flag("allow-known-bad", default=False),
+            replace=self.flag("replace", default=True),
+            labelled=self.flag("local-version", default=True),
+            sizing=sizing,
+            recipes=self.config.recipes,
+        )
 
     def text(self, option: str) -> str | None:
         """Return the value of an option as it is written, or None."""
