@@ -108,14 +108,17 @@ form_option = click.option(
 @json_option
 def env(root: Path, form: str, as_json: bool, **options: Any) -> None:
     """Print the variables that put every compiler's cache below one root, in the lane of this GPU and torch."""
-    from archpatch.kernel_cache.variables import FORMATS, environment
+    import os
+
+    from archpatch.kernel_cache.variables import FORMATS, environment, left_to_set
 
     lane = _lane(options)
     variables = environment(root, lane)
     if as_json or form == "json":
         print_json("cache-env", {"root": str(root.absolute()), "lane": str(lane), "environment": variables})
     else:
-        click.echo(FORMATS[form](variables), nl=False)
+        unset = left_to_set(variables, os.environ) if form == "github" else variables
+        click.echo(FORMATS[form](unset), nl=False)
 
 
 @command.command("key")
