@@ -79,6 +79,7 @@ def test_a_detected_gpu_is_named_as_the_driver_names_it() -> None:
     assert lane(none, [card("NVIDIA H100 80GB HBM3", Arch(9, 0))]).gpu == "h100-80gb-hbm3"
     assert lane(none, [card("NVIDIA H100 PCIe", Arch(9, 0))]).gpu == "h100-pcie"
     assert lane(Wanted(gpu="NVIDIA H100 PCIe", torch=TORCH)).gpu == "h100-pcie"
+    assert lane(none, [card("NVIDIA H200 MIG 1g.18gb", Arch(9, 0))]).gpu == "h200-mig-1g-18gb"
     mixed = lane(none, [card("NVIDIA L4", Arch(8, 9)), card("Tesla T4", Arch(7, 5)), card("NVIDIA L4", Arch(8, 9))])
     assert (mixed.gpu, mixed.arch) == ("l4-tesla-t4", "sm75-sm89")
 

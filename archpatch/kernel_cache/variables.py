@@ -45,9 +45,7 @@ def folder_of(compiler: Compiler, lane: Lane) -> PurePosixPath:
 def _shell(environment: Mapping[str, str]) -> str:
     """Write lines for any POSIX shell, which set what is not set there."""
     quoted = {name: value.replace("'", _QUOTE) for name, value in environment.items()}
-    return "".join(
-        f"[ -n \"${{{name}+set}}\" ] || {name}='{value}'; export {name}\n" for name, value in quoted.items()
-    )
+    return "".join(f"[ -n \"${{{name}+set}}\" ] || {name}='{value}'; export {name}\n" for name, value in quoted.items())
 
 
 def _lines(environment: Mapping[str, str]) -> str:
