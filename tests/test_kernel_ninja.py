@@ -77,6 +77,14 @@ def test_it_comes_back_current(tmp_path: Path, built: Path, header: Path) -> Non
     )
 
 
+def test_what_came_back_is_no_news(tmp_path: Path, built: Path) -> None:
+    save(tmp_path)
+    built.rename(tmp_path / "gone")
+    restore(tmp_path)
+    again = save_(Store(tmp_path / "store"), tmp_path / "root", lane=LANE, key=key(week=49), limit=LIMIT)
+    assert again.reason == "nothing is new"
+
+
 def _change(header: Path) -> None:
     header.write_bytes(b"#define X 2")
 

@@ -26,10 +26,13 @@ def test_what_belongs_together_is_one_entry(tmp_path: Path) -> None:
     write(folder(tmp_path, "cuda") / "a" / "0" / "kernel")
     write(folder(tmp_path, "cuda") / "index")
     write(folder(tmp_path, "extensions") / "mine" / "mine.so", elf())
+    for rank in ("rank_0_0", "rank_1_0"):
+        write(folder(tmp_path, "sglang") / "torch_compile_cache" / "abc" / rank / "backbone" / "index.py")
     found = entries(tmp_path)
     assert set(found) == {
         *("triton/K1", "inductor/cache/system", "inductor/ab/cfgraph", "inductor/fxgraph/ab/fgraph"),
         *("cuda/", "extensions/mine"),
+        *("sglang/torch_compile_cache/abc/rank_0_0", "sglang/torch_compile_cache/abc/rank_1_0"),
     }
     assert [file.name for file in found["inductor/ab/cfgraph"].files] == ["ab/cfgraph.py", "ab/cfgraph.so"]
     assert len(found["cuda/"].files) == 2
@@ -38,7 +41,18 @@ def test_what_belongs_together_is_one_entry(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["lock", "x.lock", "locks", "tmp", "tmp.pid_12_abc", "tmp.abc", ".1.2.tmp", ".ninja_lock", ".archpatch-1"],
+    [
+        "lock",
+        "x.lock",
+        "locks",
+        "tmp",
+        "tmp.pid_12_abc",
+        "tmp.abc",
+        ".1.2.tmp",
+        ".staging",
+        ".ninja_lock",
+        ".archpatch",
+    ],
 )
 def test_what_passes_is_no_entry(name: str, tmp_path: Path) -> None:
     place = triton_kernel(tmp_path)

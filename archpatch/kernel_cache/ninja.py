@@ -20,10 +20,12 @@ from pathlib import Path
 
 from archpatch.storage.atomic import sha256_of
 
-__all__ = ["LOG", "Build", "build_seconds", "make_current", "read_build"]
+__all__ = ["LOG", "LOGS", "Build", "build_seconds", "make_current", "read_build"]
 
 LOG = ".ninja_log"
 _DEPS = ".ninja_deps"
+#: What holds times, and so differs after each restore.
+LOGS = (LOG, _DEPS)
 _MAGIC = b"# ninjadeps\n"
 _VERSIONS = (3, 4)
 _IS_DEPS = 1 << 31

@@ -57,8 +57,11 @@ def restore(store: Store, root: Path, *, lane: Lane, key: Key, limit: int) -> Re
         (root / HIDDEN).mkdir(parents=True, exist_ok=True)
         tree = Tree.of(root, lane)
         locks = _clear_leftovers(root, tree)
+        had = {entry.name for entry in tree.entries()}
         restored, manifest = _first(store, tree, lane=lane, key=key, root=root, limit=limit)
-        Snapshot.take(Tree.of(root, lane), manifest, exact=restored.exact).write(root, lane)
+        snapshot = Snapshot.take(Tree.of(root, lane), manifest, had=had, exact=restored.exact)
+        is_refused = store.has(key) and restored.archive != store.place(key)
+        replace(snapshot, refused=str(key) if is_refused else None).write(root, lane)
     return replace(restored, locks=locks)
 
 
@@ -67,13 +70,13 @@ def _clear_leftovers(root: Path, tree: Tree) -> int:
 
     Older versions of torch wait for ever while a file named `lock` is there, whoever made it.
     """
-    clear_staging(root)
+    clear_staging(root / HIDDEN)
     return sum(_unlock(path) for _, folder in tree.folders for path in _locks(folder) if _is_old(path))
 
 
-def clear_staging(root: Path) -> None:
-    """Remove the staging folders that killed processes left in a root."""
-    for staging in (root / HIDDEN).glob(".*.staging"):
+def clear_staging(folder: Path, name: str = "*") -> None:
+    """Remove the staging folders for `name` that killed processes left in a folder."""
+    for staging in folder.glob(f".{name}.*.staging"):
         if _is_old(staging):
             shutil.rmtree(staging, ignore_errors=True)
 
@@ -151,15 +154,8 @@ class _Placing:
 
     def _sound(self, entry: Entry) -> Checked:
         """Return what of an entry is whole, without the folders that ninja would take for what they are not."""
-        checked = check(entry)
-        faults = dict(checked.faults)
-        for build in _builds(entry):
-            fault = self._build_fault(entry, build)
-            if fault is not None:
-                inside = (file.name for file in entry.files if PurePosixPath(file.name).is_relative_to(build))
-                faults |= dict.fromkeys(inside, fault)
-        sound = tuple(file for file in checked.sound if file.name not in faults)
-        return Checked(entry=entry, sound=sound, faults=tuple(sorted(faults.items())))
+        faults = {build: self._build_fault(entry, build) for build in _builds(entry)}
+        return check(entry).without({build: fault for build, fault in faults.items() if fault is not None})
 
     def _build_fault(self, entry: Entry, build: str) -> str | None:
         """Say why ninja's folder `build` may not be restored, or None."""

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from archpatch.kernel_cache.tree import Entry, File, read_quietly
 
-__all__ = ["GROUP", "Checked", "check", "group_members", "kernel_of"]
+__all__ = ["GROUP", "Checked", "check", "group_members", "is_timings", "kernel_of"]
 
 #: Triton's list of the files of one compiled kernel; it is written last, and a kernel without one is compiled again.
 GROUP = "__grp__"
@@ -28,6 +28,17 @@ class Checked:
     sound: tuple[File, ...]
     faults: tuple[tuple[str, str], ...]
 
+    def without(self, folders: Mapping[str, str]) -> Checked:
+        """Return it with all files of some folders, below the compiler's, as faults; each folder has a reason."""
+        faults = {
+            file.name: why
+            for file in self.entry.files
+            for folder, why in folders.items()
+            if PurePosixPath(file.name).is_relative_to(folder)
+        }
+        sound = tuple(file for file in self.sound if file.name not in faults)
+        return Checked(entry=self.entry, sound=sound, faults=tuple(sorted({**dict(self.faults), **faults}.items())))
+
 
 def check(entry: Entry) -> Checked:
     """Look at every file of an entry whose form can be told; the others count as sound."""
@@ -36,6 +47,11 @@ def check(entry: Entry) -> Checked:
         faults |= dict(_group_faults(entry, folder, faults))
     sound = tuple(file for file in entry.files if file.name not in faults)
     return Checked(entry=entry, sound=sound, faults=tuple(sorted(faults.items())))
+
+
+def is_timings(entry: Entry, name: str) -> bool:
+    """Tell whether a file is Inductor's table of measured times: one file per GPU, to which every job adds."""
+    return entry.compiler.name == "inductor" and name.startswith("cache/")
 
 
 def kernel_of(name: str) -> str | None:
@@ -59,12 +75,13 @@ def _is_name(name: str) -> bool:
 
 def _fault(entry: Entry, file: File) -> str | None:
     path, suffix = entry.path(file), PurePosixPath(file.name).suffix
-    is_timings = entry.compiler.name == "inductor" and file.name.startswith("cache/")  # without a suffix
     try:
-        if suffix in _JSON or is_timings:
+        if suffix in _JSON or is_timings(entry, file.name):  # which has no suffix
             json.loads(read_quietly(path))
         elif suffix in _ELF and not _is_whole_elf(path, file.size):
             return "it is cut off"
+        elif file.foreign:
+            read_quietly(path, 0)
     except (ValueError, RecursionError):
         return "it is no JSON"
     except OSError as error:

@@ -15,19 +15,24 @@ from archpatch.kernel_cache.variables import folder_of
 __all__ = ["Entry", "File", "Tree", "is_passing", "read_quietly"]
 
 #: What compilers hold or write while they are at work: `tmp.pid_12_<uuid>/` of Triton, `tmp.<uuid>/` of Inductor's
-#: bundles, `.12.34.tmp` and `locks/` of Inductor, `tmp/` of DeepGEMM, `lock` of torch, `.ninja_lock` of ninja.
-_PASSING = re.compile(r"lock|locks|tmp|tmp\..*|.*\.lock|.*\.tmp|\.ninja_lock|\.archpatch.*")
+#: bundles, `.12.34.tmp` and `locks/` of Inductor, `tmp/` of DeepGEMM, `.staging/` of TileLang, `lock` of torch,
+#: `.ninja_lock` of ninja.
+_PASSING = re.compile(r"lock|locks|tmp|tmp\..*|\.staging|.*\.lock|.*\.tmp|\.ninja_lock|\.archpatch.*")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class File:
-    """A file of an entry: its name below the compiler's folder, its size, times (ns), and whether it is a program."""
+    """A file of an entry: its name below the compiler's folder, its size, times (ns), whether it is a program.
+
+    `foreign` says that it is another user's, who may not let it be read.
+    """
 
     name: str
     size: int
     modified: int
     accessed: int
     executable: bool
+    foreign: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,6 +85,12 @@ class Tree:
                 ordered = tuple(sorted(files, key=lambda file: file.name))
                 yield Entry(compiler=compiler, name=f"{compiler.name}/{name}", folder=folder, files=ordered)
 
+    def is_as_it_was(self, entry: Entry) -> bool:
+        """Tell whether an entry's folder holds now what it held when it was listed; it may have been replaced."""
+        below = PurePosixPath(entry.name.partition("/")[2])
+        before = {_state(file) for file in entry.files if below in PurePosixPath(file.name).parents}
+        return before == {_state(file) for file in self._files(entry.folder, below)}
+
     def _files(self, top: Path, below: PurePosixPath) -> Iterator[File]:
         try:
             found = list(os.scandir(top / below))
@@ -123,7 +134,12 @@ def _file(name: str, status: os.stat_result) -> File:
         modified=status.st_mtime_ns,
         accessed=status.st_atime_ns,
         executable=bool(status.st_mode & 0o100),
+        foreign=status.st_uid != os.geteuid(),
     )
+
+
+def _state(file: File) -> tuple[str, int, int]:
+    return file.name, file.size, file.modified
 
 
 def _is_text(name: str) -> bool:
