@@ -1,4 +1,4 @@
-"""Folders of ninja's, their logs written by hand: what may be restored, and what is touched."""
+"""Folders of ninja's, their files written by hand: what may be restored, and what is touched."""
 
 from __future__ import annotations
 
@@ -17,7 +17,22 @@ from archpatch.kernel_cache.save import Saved
 from archpatch.kernel_cache.save import save as save_
 from archpatch.kernel_cache.store import Store
 
-BUILT, BEFORE = 15 * 10**17, 10**18
+#: Times (ns): that of the build, which is after this test, and one before it.
+BUILT, BEFORE = 4 * 10**18, 10**18
+RULES = """\
+cxx = {cxx}
+rule compile
+  command = $cxx {flags} -MF $out.d -c $in -o $out
+  depfile = $out.d
+  deps = gcc
+rule link
+  command = $cxx $in $ldflags -o $out
+"""
+STEPS = """\
+build main.o: compile main.cpp
+build mine.so: link main.o
+default mine.so
+"""
 
 
 def deps(records: dict[str, Sequence[str]], version: int = 4) -> bytes:
@@ -42,11 +57,23 @@ def header(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def built(tmp_path: Path, header: Path) -> Path:
+def cxx(tmp_path: Path) -> Path:
+    path = write(tmp_path / "bin" / "c++", elf())
+    path.chmod(0o755)
+    return path
+
+
+def rules(cxx: Path, flags: str = "-MD") -> str:
+    return RULES.format(cxx=cxx, flags=flags)
+
+
+@pytest.fixture
+def built(tmp_path: Path, header: Path, cxx: Path) -> Path:
     """A folder with one extension, as torch has ninja build it."""
     place = folder(tmp_path / "root", "extensions") / "mine"
-    for name, content in {"main.cpp": b"source", "build.ninja": b"", "main.o": elf(), "mine.so": elf()}.items():
+    for name, content in {"main.cpp": b"source", "main.o": elf(), "mine.so": elf()}.items():
         os.utime(write(place / name, content), ns=(BEFORE, BEFORE))
+    write(place / "build.ninja", rules(cxx) + STEPS)
     lines = ["# ninja log v7", f"0\t1500\t{BUILT}\tmain.o\tabc", f"1500\t2000\t{BUILT}\tmine.so\tdef", ""]
     write(place / ".ninja_log", "\n".join(lines))
     write(place / ".ninja_deps", deps({"main.o": [str(place / "main.cpp"), str(header)]}))
@@ -105,8 +132,9 @@ def test_what_is_there_stays(tmp_path: Path, built: Path) -> None:
     assert (built / ".ninja_log").read_bytes() == before
 
 
+NOT_PROVEN = "ninja's files do not prove that it is current"
 NOT_CURRENT: dict[str, Callable[[Path, Path], object]] = {
-    "a source was changed after the build": lambda _, header: header.touch(),
+    "a source was changed after the build": lambda _, header: os.utime(header, ns=(BUILT + 1, BUILT + 1)),
     "a source is gone": lambda _, header: header.unlink(),
     "an object without dependencies": lambda place, _: write(place / ".ninja_deps", deps({"other.o": []})),
     "no log of dependencies": lambda place, _: (place / ".ninja_deps").unlink(),
@@ -123,7 +151,7 @@ def test_what_cannot_be_told_to_be_current_is_not_saved(why: str, tmp_path: Path
     NOT_CURRENT[why](built, header)
     saved = save(tmp_path)
     assert saved.archive is None
-    assert {reason for _, reason in saved.plan.left_out} == {"ninja's logs do not say that it is current"}
+    assert {reason for _, reason in saved.plan.left_out} == {NOT_PROVEN}
 
 
 def test_a_record_that_a_killed_build_left_is_passed_over(built: Path, header: Path) -> None:
@@ -131,7 +159,7 @@ def test_a_record_that_a_killed_build_left_is_passed_over(built: Path, header: P
     path.write_bytes(path.read_bytes() + b"\x10\0\0\0abc")
     found = read_build(built)
     assert found is not None
-    assert found.inputs == tuple(sorted([str(header), str(built / "main.cpp")]))
+    assert found.inputs == tuple(sorted([header, built / "main.cpp"]))
 
 
 def test_nothing_outside_the_folder_is_touched(tmp_path: Path, built: Path) -> None:
@@ -140,7 +168,7 @@ def test_nothing_outside_the_folder_is_touched(tmp_path: Path, built: Path) -> N
     log = built / ".ninja_log"
     names = [str(outside), os.path.relpath(outside, built)]
     log.write_text(log.read_text() + "".join(f"0\t1\t{BUILT}\t{name}\tabc\n" for name in names))
-    make_current(built, BUILT + 1)
+    make_current(built, built, BUILT + 1)
     assert outside.stat().st_mtime_ns == BEFORE
     assert "outside" not in log.read_text()
 

@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
 from archpatch.kernel_cache.archive import PER_FILE, Content, write_archive
+from archpatch.kernel_cache.contents import Contents
 from archpatch.kernel_cache.lane import Lane
-from archpatch.kernel_cache.ninja import LOG, read_build
+from archpatch.kernel_cache.ninja import LOG, current_digest
 from archpatch.kernel_cache.place import bare_group
 from archpatch.kernel_cache.snapshot import Known, Snapshot, is_used
 from archpatch.kernel_cache.soundness import GROUP, Checked, check
@@ -71,8 +72,9 @@ def plan_save(root: Path, lane: Lane, *, snapshot: Snapshot | None, limit: int) 
     left_out: list[tuple[str, str]] = []
     found: list[tuple[int, Checked]] = []
     builds: dict[str, tuple[str, str]] = {}
+    contents = Contents(root=root.resolve())
     for entry in tree.entries():
-        checked, built = _with_builds(check(entry))
+        checked, built = _with_builds(check(entry), contents)
         left_out += [(f"{entry.compiler.name}/{name}", why) for name, why in checked.faults]
         if checked.sound:
             found.append((_idle(entry, known.get(entry.name)), checked))
@@ -118,24 +120,19 @@ def _is_below(name: str, entries: list[str]) -> bool:
     return any(PurePosixPath(name).is_relative_to(entry) for entry in entries)
 
 
-def _with_builds(checked: Checked) -> tuple[Checked, dict[str, tuple[str, str]]]:
+def _with_builds(checked: Checked, contents: Contents) -> tuple[Checked, dict[str, tuple[str, str]]]:
     """Return the entry without folders of ninja's that cannot be told to be current, and what the others came from."""
     entry, faults, builds = checked.entry, dict(checked.faults), dict[str, tuple[str, str]]()
     for log in (file for file in entry.files if PurePosixPath(file.name).name == LOG):
         below = PurePosixPath(log.name).parent
-        digest = _digest(entry.folder / below)
+        digest = current_digest(entry.folder / below, contents)
         if digest is None:
             inside = (file.name for file in entry.files if PurePosixPath(file.name).is_relative_to(below))
-            faults |= dict.fromkeys(inside, "ninja's logs do not say that it is current")
+            faults |= dict.fromkeys(inside, "ninja's files do not prove that it is current")
         else:
             builds[f"{entry.compiler.name}/{below}"] = (str(entry.folder / below), digest)
     sound = tuple(file for file in checked.sound if file.name not in faults)
     return Checked(entry=entry, sound=sound, faults=tuple(sorted(faults.items()))), builds
-
-
-def _digest(folder: Path) -> str | None:
-    build = read_build(folder)
-    return build.digest(lambda path: path, folder) if build is not None and build.is_current(folder) else None
 
 
 def _content(entries: tuple[Checked, ...]) -> Iterator[Content]:
