@@ -231,6 +231,14 @@ def test_old_locks_that_nobody_holds_are_removed(store: Path, root: Path) -> Non
     assert [path.suffix for path in (root / ".archpatch").iterdir()] == [".json"]
 
 
+def test_the_lock_of_a_build_that_still_writes_stays(store: Path, root: Path) -> None:
+    lock = write(folder(root, "extensions") / "long" / "lock")
+    age(lock, 7200)
+    write(lock.parent / "a.o")
+    assert restore(store, root).locks == 0
+    assert lock.exists()
+
+
 def test_a_restore_of_nothing_notes_what_is_there(store: Path, root: Path) -> None:
     assert restore(store, root) == Restored()
     snapshot = Snapshot.read(root, LANE)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import fcntl
-import shutil
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
 from archpatch.errors import CacheRefused
-from archpatch.kernel_cache.archive import opened
+from archpatch.kernel_cache.archive import is_old, opened, sweep
 from archpatch.kernel_cache.contents import Contents
 from archpatch.kernel_cache.lane import Lane
 from archpatch.kernel_cache.manifest import Manifest
@@ -24,9 +23,6 @@ from archpatch.storage.atomic import disk_errors
 from archpatch.storage.key import Key
 
 __all__ = ["Restored", "clear_staging", "restore"]
-
-#: Seconds after which a lock that nobody holds, or a staging folder, is taken for one that a killed process left.
-_ORPHANED = 3600
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,24 +62,18 @@ def restore(store: Store, root: Path, *, lane: Lane, key: Key, limit: int) -> Re
 def _clear_leftovers(root: Path, tree: Tree) -> int:
     """Remove what killed processes left: locks that nobody holds, staging folders; return how many locks.
 
-    Older versions of torch wait for ever while a file named `lock` is there, whoever made it.
+    Older versions of torch wait for ever while a file named `lock` is there, whoever made it. Its maker holds nothing
+    that could be asked for; so where something else in the folder was written lately, its lock stays.
     """
     clear_staging(root)
-    return sum(_unlock(path) for _, folder in tree.folders for path in _locks(folder) if _is_old(path))
+    locks = [path for _, folder in tree.folders for path in _locks(folder) if is_old(path)]
+    still = {folder for folder in {path.parent for path in locks} if all(map(is_old, folder.rglob("*")))}
+    return sum(_unlock(path) for path in locks if path.parent in still)
 
 
 def clear_staging(root: Path) -> None:
     """Remove the staging folders that killed processes left in a root."""
-    for staging in (root / HIDDEN).glob(".*.staging"):
-        if _is_old(staging):
-            shutil.rmtree(staging, ignore_errors=True)
-
-
-def _is_old(path: Path) -> bool:
-    try:
-        return path.lstat().st_mtime < time.time() - _ORPHANED
-    except OSError:
-        return False
+    sweep(root / HIDDEN)
 
 
 def _locks(folder: Path) -> Iterator[Path]:
