@@ -20,8 +20,8 @@ from kernels import LANE, LIMIT, age, key, listing, triton_kernel, write
 
 from archpatch.cli.main import run
 from archpatch.errors import CacheRefused, ToolchainError
-from archpatch.kernel_cache.archive import opened
-from archpatch.kernel_cache.lane import Lane
+from archpatch.kernel_cache.archive import Content, opened, write_archive
+from archpatch.kernel_cache.lane import Lane, Wanted, find_lane
 from archpatch.kernel_cache.manifest import Manifest
 from archpatch.kernel_cache.restore import Restored, restore
 from archpatch.kernel_cache.save import save
@@ -102,6 +102,20 @@ def test_the_command_says_why_and_exits_5(archive: Path, tmp_path: Path, capsys:
     captured = capsys.readouterr()
     assert captured.out == "nothing was restored\n"
     assert str(archive) in captured.err
+
+
+def test_a_reason_that_an_archive_tells_stays_on_its_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lane = find_lane(Wanted(gpu="h200", torch="2.14.1+cu130", triton="3.8.0"))
+    builds = {"extensions/mine": ("/x\r\n::error::forged\u2028\x1b[2J", "0")}
+    fields = {"key": str(key()), "lane": lane, "inputs": {}, "idle": {}, "builds": builds}
+    log = Content(name="extensions/mine/.ninja_log", data=b"", executable=False)
+    write_archive(tmp_path / "x.tar.zst", iter([log]), fields)
+    options = ["--lane", "unit", "--gpu", "h200", "--torch", "2.14.1+cu130", "--triton", "3.8.0"]
+    root = ["--root", str(tmp_path / "r"), "--store", str(tmp_path / "x.tar.zst")]
+    assert run(["cache", "restore", *root, *options]) == 0
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.isprintable()
+    assert r"/x\r\n::error::forged\u2028\x1b[2J" in line
 
 
 @pytest.mark.parametrize("limit", [100, LIMIT])
