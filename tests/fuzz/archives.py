@@ -52,21 +52,8 @@ _KINDS: Final = (
     *(tarfile.CONTTYPE, tarfile.GNUTYPE_SPARSE, tarfile.XHDTYPE, tarfile.GNUTYPE_LONGNAME, b"Z"),
 )
 _VALUES: Final = (
-    None,
-    [],
-    {},
-    "",
-    0,
-    -1,
-    10**30,
-    "../x",
-    ["a", "b"],
-    {"a": {"b": []}},
-    1e308,
-    float("inf"),
-    True,
-    "\0",
-    "é" * 50,
+    *(None, [], {}, "", 0, -1, 10**30, "../x", ["a", "b"], {"a": {"b": []}}, 1e308),
+    *(True, "\0", "é" * 50, float("inf"), {"a": float("inf")}),
 )
 
 
@@ -181,14 +168,7 @@ def _hostile_name(files: dict[str, bytes], rng: random.Random) -> None:
 
 
 _OUTPUTS: Final = (
-    "../../../../../../../canary",
-    "/etc/hostname",
-    "mine.o",
-    "/dev/zero",
-    "/proc/kmsg",
-    "/",
-    "",
-    "x\n::y",
+    *("../../../../../../../canary", "/etc/hostname", "mine.o", "/dev/zero", "/proc/kmsg", "/", "", "x\n::y"),
 )
 #: Pieces of build files, some of which lead somewhere, grow, or go in circles.
 _STATEMENTS: Final = (
@@ -201,13 +181,13 @@ _STATEMENTS: Final = (
 
 def _hostile_build(files: dict[str, bytes], rng: random.Random) -> None:
     def mostly(honest: Any, *others: Any) -> Any:  # noqa: ANN401 - of any type
-        return honest if rng.random() < 0.8 else rng.choice(others)
+        return honest if rng.random() < 0.9 else rng.choice(others)
 
     output = mostly("mine.o", *_OUTPUTS)
     log = f"# ninja log v7\n0\t1\t{mostly('0', '1' * 30, '-1', 'x')}\t{output}\tabc\n"
     files["extensions/mine/.ninja_log"] = log.encode()
     deps = b"# ninjadeps\n\4\0\0\0" + _path_record(output) + _path_record(mostly("/etc/hostname", *_OUTPUTS))
-    length = mostly(16, 0, 3, 4, 8, 11, 12, 2**31 - 1)
+    length = rng.choice((16, 16, mostly(4, 0, 3, 8, 11, 12, 2**31 - 1)))
     words = mostly(bytes(4), rng.randbytes(4)) + rng.randbytes(8) + mostly(b"\1\0\0\0", rng.randbytes(4))
     deps += (length | 1 << 31).to_bytes(4, "little") + words[:length]
     files["extensions/mine/.ninja_deps"] = mostly(deps, _flip(deps, rng), _cut(deps, rng))

@@ -11,7 +11,10 @@ said=$(archpatch cache restore "${arguments[@]}" "--store=$archive" 2>&1) || sta
 echo "- ${said//$'\n'/$'\n- '}" | tee -a "$GITHUB_STEP_SUMMARY"
 # Nothing but what this job compiles may be saved from there.
 rm -f -- "$archive"
-# 5: it was refused. 1: archpatch failed. The job compiles what is missing; 2 and others tell of wrong options.
-if [[ $status -ne 0 && $status -ne 5 && $status -ne 1 ]]; then
+# 1: archpatch failed over it. What the root holds is noted all the same.
+if [[ $status -eq 1 ]]; then
+  archpatch cache restore "${arguments[@]}" "--store=$archive"
+# 5: it was refused. The job compiles all of it.
+elif [[ $status -ne 0 && $status -ne 5 ]]; then
   exit "$status"
 fi
