@@ -191,6 +191,15 @@ def test_what_the_environment_adds_counts(tmp_path: Path, built: Path, monkeypat
     assert restore(tmp_path).left_out == ()
 
 
+def test_outputs_are_the_same_however_they_are_written(tmp_path: Path, built: Path) -> None:
+    text = (built / "build.ninja").read_text().replace("build main.o", "build ./main.o")
+    write(built / "build.ninja", text + "build extra.o: compile extra.cpp\n")
+    found = read_build(built)
+    assert found is not None
+    assert built / "main.cpp" in found.needs.files
+    assert save(tmp_path).plan.left_out == ()
+
+
 #: What is put in place of something in the build file -> it.
 NOT_KNOWN: dict[str, tuple[str, str]] = {
     "a rule that is no compiler's": ("$cxx -MD -MF $out.d -c", "cp"),

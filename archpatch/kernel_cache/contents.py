@@ -9,19 +9,20 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
 
-from archpatch.kernel_cache.tree import read_quietly
+from archpatch.kernel_cache.tree import open_quietly, read_quietly
 from archpatch.storage.fingerprint import fingerprint
 
 __all__ = ["Content", "Contents"]
 
-#: Where nothing is that anybody compiles; reading there can last for ever.
-_NO_FILES = ("dev", "proc", "sys")
+#: Where nothing is that anybody compiles, and where reading what looks like a file can last for ever.
+_NO_FILES = (Path("/proc"), Path("/sys"))
 #: What no compiler reads, and what changes by itself.
 _PASSED_OVER = (".git", "__pycache__")
-#: The most files in the folders where a compiler looks for headers, and their bytes: Debian's, CUDA's and torch's are
-#: 20,000 files of 0.2 GB together.
+#: The most files in one folder where a compiler looks for headers, and bytes there or in one file: Debian's, CUDA's and
+#: torch's are 20,000 files of 0.2 GB together.
 _MOST_FILES = 200_000
-_MOST_BYTES = 4 << 30
+_MOST_BYTES = 1 << 30
+_CHUNK = 1 << 20
 #: Of a larger library the beginning counts, where its identity stands (ELF's note of the build): a linker takes no more
 #: than names out of it.
 _LIBRARY, _LARGE = 1 << 16, 1 << 20
@@ -72,13 +73,11 @@ class Contents:
 
     def _located(self, path: Path) -> Path:
         """Return where a file is to be read, links followed."""
-        if path.parts[1:2] and path.parts[1] in _NO_FILES:
-            raise ValueError("no file")
         for place, lies in self.staged.items():
             if path.is_relative_to(place):
                 path = lies / path.relative_to(place)
         real = path.resolve()
-        if not stat.S_ISREG(real.stat().st_mode):
+        if _is_no_place(real) or not stat.S_ISREG(real.stat().st_mode):
             raise ValueError("no file")
         return real
 
@@ -90,13 +89,14 @@ class Contents:
 
     def _file(self, path: Path) -> Content:
         located = self._located(path)
-        return Content(sha256(read_quietly(located)).hexdigest(), self._changed(located))
+        return Content(_sha256(located), self._changed(located))
 
     def _library(self, path: Path) -> Content:
         located = self._located(path)
         size = located.stat().st_size
-        data = read_quietly(located, _LIBRARY if path.suffix != ".a" and size > _LARGE else -1)
-        digest = fingerprint({"path": str(located), "size": size, "begin": sha256(data).hexdigest()})
+        is_part = path.suffix != ".a" and size > _LARGE
+        content = sha256(read_quietly(located, _LIBRARY)).hexdigest() if is_part else _sha256(located)
+        digest = fingerprint({"path": str(located), "size": size, "content": content})
         return Content(digest, self._changed(located))
 
     def _folder(self, path: Path) -> Content:
@@ -113,14 +113,30 @@ class Contents:
         return Content(fingerprint(digests), changed)
 
 
+def _is_no_place(path: Path) -> bool:
+    return any(path.is_relative_to(place) for place in _NO_FILES)
+
+
+def _sha256(path: Path) -> str:
+    """Return the digest of a file, which is not held in memory."""
+    digest, left = sha256(), _MOST_BYTES
+    with open_quietly(path) as file:
+        while chunk := file.read(_CHUNK):
+            digest.update(chunk)
+            left -= len(chunk)
+            if left < 0:
+                raise ValueError("a file without end")
+    return digest.hexdigest()
+
+
 def _walk(top: Path) -> Iterator[Path]:
     """Yield the folders and the plain files below a folder; each folder once, however many links lead there."""
-    if top.parts[1:2] == () or top.parts[1] in _NO_FILES:
+    if top == Path("/") or _is_no_place(top.resolve()):
         raise ValueError("no folder of headers")
     seen: set[Path] = set()
     for place, folders, names in os.walk(top, followlinks=True):
         here = Path(place).resolve()
-        if here in seen:
+        if here in seen or _is_no_place(here):
             folders.clear()
             continue
         seen.add(here)

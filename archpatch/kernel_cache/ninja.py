@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from archpatch.kernel_cache.contents import Content, Contents
-from archpatch.kernel_cache.ninja_file import read_edges
-from archpatch.kernel_cache.ninja_needs import Needs, needs_of
+from archpatch.kernel_cache.ninja_file import Edge, read_edges
+from archpatch.kernel_cache.ninja_needs import Needs, absolute, needs_of
 from archpatch.kernel_cache.tree import read_quietly
 from archpatch.storage.fingerprint import fingerprint
 
@@ -100,17 +100,22 @@ def read_build(folder: Path, place: Path | None = None) -> Build | None:
         if len(text) > _LONGEST_FILE:
             return None
         times = {output: int(mtime) for _, _, mtime, output, _ in _log(folder)}
-        listed = _dependencies(read_quietly(folder / _DEPS))
-        edges = [edge for edge in read_edges(text) if edge.command is None or not times.keys().isdisjoint(edge.outputs)]
+        found = _dependencies(read_quietly(folder / _DEPS))
+        listed = {absolute(place, output): inputs for output, inputs in found.items()}
+        made = {absolute(place, output) for output in times}
+        edges = [edge for edge in read_edges(text) if edge.command is None or not made.isdisjoint(_made(edge, place))]
         needs = needs_of(edges, place)
     except (OSError, ValueError, struct.error, IndexError, RecursionError):
         return None
-    compiled = [edge.outputs[0] for edge in edges if edge.tells]
+    compiled = [_made(edge, place)[0] for edge in edges if edge.tells]
     if not compiled or not listed.keys() >= set(compiled):
         return None
-    made = {place / output for output in times}
-    named = {Path(os.path.normpath(place / path)) for output in compiled for path in listed[output]} - made
+    named = {absolute(place, path) for output in compiled for path in listed[output]} - made
     return Build(place=place, times=times, inputs=tuple(sorted(named)), needs=needs)
+
+
+def _made(edge: Edge, place: Path) -> list[Path]:
+    return [absolute(place, output) for output in edge.outputs]
 
 
 def build_seconds(folder: Path) -> float:
@@ -132,7 +137,7 @@ def make_current(folder: Path, place: Path, stamp: int) -> None:
     """
     lines = []
     for begun, end, _, output, command in _log(folder):
-        path = Path(os.path.normpath(place / output))
+        path = absolute(place, output)
         lies = folder / path.relative_to(place) if path.is_relative_to(place) else None
         if lies is not None and lies.is_file():
             lines.append(f"{begun}\t{end}\t{stamp}\t{output}\t{command}")

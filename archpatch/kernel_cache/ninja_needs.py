@@ -19,7 +19,7 @@ from pathlib import Path
 
 from archpatch.kernel_cache.ninja_file import Edge
 
-__all__ = ["Needs", "needs_of"]
+__all__ = ["Needs", "absolute", "needs_of"]
 
 _COMPILER = re.compile(r"(?:[\w.]+-)*(?:gcc|g\+\+|cc|c\+\+|clang|clang\+\+|nvcc)(?:-[\d.]+)?")
 _LAUNCHERS = ("ccache", "sccache")
@@ -80,8 +80,8 @@ def needs_of(edges: Iterable[Edge], folder: Path) -> Needs:
     """Return what the steps need that run in `folder`. Raises `ValueError` where that cannot be told."""
     steps = tuple(edges)
     needs = reduce(Needs.__or__, (_needs_of(step, folder) for step in steps), Needs())
-    made = {_absolute(folder, output) for step in steps for output in step.outputs}
-    taken = (_absolute(folder, name) for step in steps for name in step.inputs)
+    made = {absolute(folder, output) for step in steps for output in step.outputs}
+    taken = (absolute(folder, name) for step in steps for name in step.inputs)
     return replace(needs, files=_once(path for path in (*needs.files, *taken) if path not in made))
 
 
@@ -165,8 +165,8 @@ def _variables(names: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
 def _unlisted(words: list[str], programs: tuple[Path, ...], folder: Path) -> tuple[Path, ...]:
     """Return the folders with headers that the compiler does not list."""
     if any(word in _LISTS_SOME for word in words):
-        told = [_absolute(folder, name) for name in _values(words, _INCLUDES)]
-        more = [_absolute(folder, name) for each in _HEEDED[:3] for name in _list_of(each)]
+        told = [absolute(folder, name) for name in _values(words, _INCLUDES)]
+        more = [absolute(folder, name) for each in _HEEDED[:3] for name in _list_of(each)]
         return _once((*told, *more, *_SYSTEM_INCLUDES, *_below(programs, _OWN_INCLUDES)))
     if any(word in _LISTS_ALL for word in words):
         return ()
@@ -175,7 +175,7 @@ def _unlisted(words: list[str], programs: tuple[Path, ...], folder: Path) -> tup
 
 def _libraries(words: list[str], programs: tuple[Path, ...], folder: Path) -> Iterator[Path]:
     """Yield every file that may be one of the libraries that a linker is told to take, by its name."""
-    places = [_absolute(folder, name) for name in (*_values(words, ("-L",)), *_list_of("LIBRARY_PATH"))]
+    places = [absolute(folder, name) for name in (*_values(words, ("-L",)), *_list_of("LIBRARY_PATH"))]
     places += [place for pattern in _SYSTEM_LIBRARIES for place in Path("/").glob(pattern[1:])]
     places += _below(programs, _OWN_LIBRARIES)
     for name in _values(words, ("-l",)):
@@ -212,7 +212,7 @@ def _named(words: list[str], folder: Path) -> Iterator[Path]:
     """Yield the files elsewhere that the words name, alone or behind `=` or a comma, but for what is written."""
     for before, word in pairwise(["", *words]):
         for piece in _pieces(word) if before not in _WRITTEN else ():
-            path = _absolute(folder, piece)
+            path = absolute(folder, piece)
             if not path.is_relative_to(folder) and os.path.isfile(path):  # noqa: PTH113 - whatever a word holds
                 yield path
 
@@ -221,7 +221,8 @@ def _pieces(word: str) -> list[str]:
     return re.split("[=,]", word)
 
 
-def _absolute(folder: Path, name: str) -> Path:
+def absolute(folder: Path, name: str) -> Path:
+    """Return a path as ninja takes it that runs in `folder`: by its text alone."""
     return Path(os.path.normpath(folder / name))
 
 

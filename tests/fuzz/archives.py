@@ -153,7 +153,15 @@ def _change_lane(data: dict[str, Any], rng: random.Random) -> None:
     data["lane"][field] = rng.choice(("sm121", "h100", "3.9.0", "none", ""))
 
 
-_ON_MANIFEST: Final = {"manifest changed": _change_manifest, "lane changed": _change_lane}
+def _change_count(data: dict[str, Any], rng: random.Random) -> None:
+    data["idle"] = {"triton/A": rng.choice((float("inf"), float("nan"), 1e308, -1, "9" * 5000, [1]))}
+
+
+_ON_MANIFEST: Final = {
+    "manifest changed": _change_manifest,
+    "lane changed": _change_lane,
+    "a count that is none": _change_count,
+}
 
 
 def _hostile_group(files: dict[str, bytes], rng: random.Random) -> None:
