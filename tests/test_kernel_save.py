@@ -170,15 +170,6 @@ def test_what_was_refused_is_replaced(store: Path, root: Path, tmp_path: Path) -
     assert save(store, tmp_path / "r2").archive is None
 
 
-def test_what_a_killed_save_left_goes_with_the_next(store: Path, root: Path) -> None:
-    old, young = (write(store / f".{key()}.tar.zst.{name}.staging" / "x").parent for name in ("old", "young"))
-    age(old, 7200)
-    mine = write(store / ".mine.staging" / "x").parent
-    age(mine, 7200)
-    save(store, root)
-    assert {path.name for path in store.iterdir()} == {young.name, mine.name, f"{key()}.tar.zst"}
-
-
 def test_what_another_user_hides_is_left_out(store: Path, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     hide(monkeypatch, "add.ptx")
     saved = save(store, root)
@@ -295,6 +286,14 @@ def test_old_locks_that_nobody_holds_are_removed(store: Path, root: Path) -> Non
     assert restore(store, root).locks == 1
     assert (orphan.exists(), young.exists()) == (False, True)
     assert [path.suffix for path in (root / ".archpatch").iterdir()] == [".json"]
+
+
+def test_the_lock_of_a_build_that_still_writes_stays(store: Path, root: Path) -> None:
+    lock = write(folder(root, "extensions") / "long" / "lock")
+    age(lock, 7200)
+    write(lock.parent / "a.o")
+    assert restore(store, root).locks == 0
+    assert lock.exists()
 
 
 def test_a_restore_of_nothing_notes_what_is_there(store: Path, root: Path) -> None:

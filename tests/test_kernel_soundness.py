@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+import struct
 from pathlib import Path
 
 import pytest
@@ -136,6 +137,23 @@ def test_libraries_are_judged_by_their_sections(tmp_path: Path) -> None:
     write(place / "short" / "short.so", elf(300)[:-1])
     write(place / "other" / "script.so", b"/* a linker script */")
     assert faults(tmp_path) == {"short/short.so": "it is cut off"}
+
+
+def test_cubins_are_judged_by_their_segments_too(tmp_path: Path) -> None:
+    """The table of segments of ptxas's cubins is at their end, behind that of the sections."""
+    head = bytearray(elf(300) + bytes(112))
+    struct.pack_into("<Q", head, 32, 300)
+    struct.pack_into("<HH", head, 54, 56, 2)
+    place = folder(tmp_path, "cute-dsl")
+    write(place / "whole.cubin", bytes(head))
+    write(place / "short.cubin", bytes(head[:-1]))
+    assert faults(tmp_path) == {"short.cubin": "it is cut off"}
+
+
+def test_a_kernels_name_stays_on_its_line(tmp_path: Path) -> None:
+    triton_kernel(tmp_path, "x\n::error::forged")
+    assert set(faults(tmp_path).values()) == {"its kernel is not complete"}
+    assert kernel_of("triton/K/__grp__x\n::error::forged.json") is None
 
 
 def test_groups_are_read() -> None:

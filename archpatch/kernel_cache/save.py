@@ -7,11 +7,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
-from archpatch.kernel_cache.archive import PER_FILE, SUFFIX, Content, write_archive
+from archpatch.kernel_cache.archive import PER_FILE, Content, write_archive
+from archpatch.kernel_cache.contents import Contents
 from archpatch.kernel_cache.lane import Lane
-from archpatch.kernel_cache.ninja import LOG, read_build
+from archpatch.kernel_cache.ninja import LOG, current_digest
 from archpatch.kernel_cache.place import portable
-from archpatch.kernel_cache.restore import clear_staging
 from archpatch.kernel_cache.snapshot import Known, Snapshot, is_used
 from archpatch.kernel_cache.soundness import Checked, check
 from archpatch.kernel_cache.store import Store
@@ -62,7 +62,6 @@ def save(store: Store, root: Path, *, lane: Lane, key: Key, limit: int) -> Saved
     if not plan.new and not (is_refused and plan.entries):
         return Saved(archive=None, reason="nothing is new", plan=plan)
     archive = store.place(key)
-    clear_staging(archive.parent, f"*{SUFFIX}")
     fields = {"key": str(key), "lane": lane, "inputs": key.inputs, "idle": plan.idle, "builds": plan.builds}
     write_archive(archive, _content(plan.entries), fields)
     reason = f"{plan.new} entries are new" if plan.new else "the one that was there was refused"
@@ -76,8 +75,9 @@ def plan_save(root: Path, lane: Lane, *, snapshot: Snapshot | None, limit: int) 
     left_out: list[tuple[str, str]] = []
     found: list[tuple[int, Checked]] = []
     builds: dict[str, tuple[str, str]] = {}
+    contents = Contents(root=root.resolve())
     for entry in tree.entries():
-        checked, built = _with_builds(check(entry))
+        checked, built = _with_builds(check(entry), contents)
         left_out += [(f"{entry.compiler.name}/{name}", why) for name, why in checked.faults]
         if checked.sound:
             found.append((_idle(entry, known.get(entry.name)), checked))
@@ -123,22 +123,17 @@ def _is_below(name: str, entries: list[str]) -> bool:
     return any(PurePosixPath(name).is_relative_to(entry) for entry in entries)
 
 
-def _with_builds(checked: Checked) -> tuple[Checked, dict[str, tuple[str, str]]]:
+def _with_builds(checked: Checked, contents: Contents) -> tuple[Checked, dict[str, tuple[str, str]]]:
     """Return the entry without folders of ninja's that cannot be told to be current, and what the others came from."""
     entry, unclear, builds = checked.entry, list[str](), dict[str, tuple[str, str]]()
     for log in (file for file in entry.files if PurePosixPath(file.name).name == LOG):
         below = PurePosixPath(log.name).parent
-        digest = _digest(entry.folder / below)
+        digest = current_digest(entry.folder / below, contents)
         if digest is None:
             unclear.append(str(below))
         else:
             builds[f"{entry.compiler.name}/{below}"] = (str(entry.folder / below), digest)
-    return checked.without(dict.fromkeys(unclear, "ninja's logs do not say that it is current")), builds
-
-
-def _digest(folder: Path) -> str | None:
-    build = read_build(folder)
-    return build.digest(lambda path: path, folder) if build is not None and build.is_current(folder) else None
+    return checked.without(dict.fromkeys(unclear, "ninja's files do not prove that it is current")), builds
 
 
 def _content(entries: tuple[Checked, ...]) -> Iterator[Content]:

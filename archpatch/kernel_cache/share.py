@@ -68,7 +68,7 @@ def _sync(source: Path, target: Path, lane: Lane) -> Synced:
         raise MissingFile(f"{source} is no folder", remedy="Mount it, or correct the path.")
     with disk_errors(target):
         (target / HIDDEN).mkdir(parents=True, exist_ok=True)
-        clear_staging(target / HIDDEN)
+        clear_staging(target)
         return _Syncing(source=source, target=target, lane=lane).run()
 
 

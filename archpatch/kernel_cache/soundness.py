@@ -18,6 +18,8 @@ GROUP = "__grp__"
 _STAGES = (".source", ".ttir", ".ttgir", ".llir", ".ptx", ".cubin", ".json")
 _ELF = (".cubin", ".so", ".o")
 _JSON = (".json", ".best_config")
+#: `e_phoff`, `e_shoff`, `e_phentsize`, `e_phnum`, `e_shentsize`, `e_shnum` (System V ABI, "ELF Header").
+_ELF_HEAD = struct.Struct("<32xQQ6xHHHH2x")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,9 +57,9 @@ def is_timings(entry: Entry, name: str) -> bool:
 
 
 def kernel_of(name: str) -> str | None:
-    """Return the name of the kernel whose group the file `name` is, or None."""
+    """Return the name of the kernel whose group the file `name` is, or None; it has no control characters."""
     base = PurePosixPath(name).name
-    return base.removeprefix(GROUP).removesuffix(".json") if base.startswith(GROUP) else None
+    return base.removeprefix(GROUP).removesuffix(".json") if base.startswith(GROUP) and base.isprintable() else None
 
 
 def group_members(content: bytes) -> dict[str, str]:
@@ -70,7 +72,7 @@ def group_members(content: bytes) -> dict[str, str]:
 
 
 def _is_name(name: str) -> bool:
-    return name not in ("", ".", "..") and "/" not in name and "\0" not in name
+    return name not in ("", ".", "..") and "/" not in name and name.isprintable()
 
 
 def _fault(entry: Entry, file: File) -> str | None:
@@ -90,14 +92,18 @@ def _fault(entry: Entry, file: File) -> str | None:
 
 
 def _is_whole_elf(path: Path, size: int) -> bool:
-    """Tell whether an ELF file (64 bit) is as long as its table of sections says; other forms are not judged."""
+    """Tell whether an ELF file (64 bit) is as long as its two tables say; other forms are not judged.
+
+    The table of sections ends a library, that of segments one of ptxas's cubins.
+    """
     head = read_quietly(path, 64)
     if not head.startswith(b"\x7fELF\x02"):
         return bool(head) and not b"\x7fELF\x02".startswith(head)
-    if len(head) < struct.calcsize("<40sQ10sHHH"):
+    if len(head) < _ELF_HEAD.size:
         return False
-    _, start, _, entry_size, count, _ = struct.unpack_from("<40sQ10sHHH", head)
-    return bool(start + entry_size * count <= size)
+    segments, sections, segment_size, segment_count, section_size, section_count = _ELF_HEAD.unpack(head)
+    ends = (segments + segment_size * segment_count, sections + section_size * section_count)
+    return bool(max(ends) <= size)
 
 
 def _group_faults(entry: Entry, folder: str, faults: dict[str, str]) -> Iterator[tuple[str, str]]:

@@ -7,12 +7,13 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
+from typing import BinaryIO
 
 from archpatch.kernel_cache.compilers import COMPILERS, Compiler
 from archpatch.kernel_cache.lane import Lane
 from archpatch.kernel_cache.variables import folder_of
 
-__all__ = ["Entry", "File", "Tree", "is_passing", "read_quietly"]
+__all__ = ["Entry", "File", "Tree", "is_passing", "open_quietly", "read_quietly"]
 
 #: What compilers hold or write while they are at work: `tmp.pid_12_<uuid>/` of Triton, `tmp.<uuid>/` of Inductor's
 #: bundles, `.12.34.tmp` and `locks/` of Inductor, `tmp/` of DeepGEMM, `.staging/` of TileLang, `lock` of torch,
@@ -118,13 +119,18 @@ def is_passing(name: str) -> bool:
 
 def read_quietly(path: Path, size: int = -1) -> bytes:
     """Return the file's content, or its first `size` bytes, and leave the access time, which tells what a job used."""
+    with open_quietly(path) as file:
+        return file.read(size)
+
+
+def open_quietly(path: Path) -> BinaryIO:
+    """Return the opened file, as `read_quietly` reads it; links are not followed."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOATIME | os.O_NOFOLLOW)
     except PermissionError:
         # Another user's file: only its owner may hide a read.
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
-    with open(descriptor, "rb") as file:  # noqa: PTH123  # a descriptor, no path
-        return file.read(size)
+    return open(descriptor, "rb")  # noqa: PTH123  # a descriptor, no path; the caller closes it
 
 
 def _file(name: str, status: os.stat_result) -> File:
