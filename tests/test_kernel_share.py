@@ -249,6 +249,29 @@ def test_what_another_user_hides_is_left_out(root: Path, shared: Path, monkeypat
     assert not {"triton/A", "vllm/d0/d1/d2"} & {*done.brought}
 
 
+@pytest.mark.parametrize(
+    ("number", "why"),
+    [
+        (errno.ESTALE, "it is being written"),
+        (errno.ENOENT, "it is being written"),
+        (errno.EIO, "it cannot be read: Input/output error"),
+    ],
+)
+def test_a_file_that_cannot_be_had_ends_no_sync(
+    number: int, why: str, root: Path, shared: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(entry_file(root, compiler("vllm"), "a"))
+
+    def read(path: Path) -> bytes:
+        if path.name == "a":
+            raise OSError(number, os.strerror(number))
+        return path.read_bytes()
+
+    monkeypatch.setattr("archpatch.kernel_cache.share.read_quietly", read)
+    done = publish(root, shared, lane=LANE)
+    assert (len(done.brought), done.left_out) == (4, (("vllm/d0/d1/d2/a", why),))
+
+
 def test_what_may_not_be_replaced_there_is_left_out(root: Path, shared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     target = entry_file(shared, compiler("vllm"), "a").parent
     write(entry_file(root, compiler("vllm"), "a"))

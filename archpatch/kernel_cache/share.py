@@ -7,6 +7,7 @@ succeed, or one finds the other's there: nobody sees a part of either.
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -26,6 +27,8 @@ __all__ = ["Synced", "fetch", "publish"]
 
 #: By how much (ns) a file has to be newer than another to be it: file systems round times, FAT to two seconds.
 _CLOCKS = 3 * 10**9
+#: What reading a file says that was replaced meanwhile; the last is that of NFS.
+_GONE = (errno.ENOENT, errno.ENOTDIR, errno.ESTALE)
 _WRITTEN = "it is being written"
 _PUBLISHED = "another machine is publishing it"
 
@@ -146,11 +149,9 @@ def _copy(entry: Entry, staging: Path) -> Iterator[tuple[str, str]]:
         try:
             content = read_quietly(entry.path(file))
             is_same = entry.path(file).stat().st_mtime_ns == file.modified and len(content) == file.size
-        except PermissionError as error:
-            yield file.name, f"it cannot be read: {error.strerror}"
+        except OSError as error:
+            yield file.name, _WRITTEN if error.errno in _GONE else f"it cannot be read: {error.strerror}"
             continue
-        except FileNotFoundError:
-            is_same = False
         if is_same:
             copy.write_bytes(content)
             copy.chmod(0o755 if file.executable else 0o644)
