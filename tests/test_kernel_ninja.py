@@ -256,6 +256,23 @@ def test_a_header_that_calls_itself_the_systems_hides_what_it_includes(
     assert save(tmp_path).archive is not None
 
 
+def test_such_a_header_hides_nothing_from_a_compiler_that_lists_all(
+    tmp_path: Path, built: Path, header: Path, cxx: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So do the headers of CUDA's C++ library, which nvcc lists."""
+    monkeypatch.setattr(ninja_needs, "_SYSTEM_INCLUDES", (tmp_path / "always",))
+    header.write_text("#pragma GCC system_header")
+    kernel = write(built / "kernel.cu")
+    every = RULES.partition("rule link")[0].replace("rule compile", "rule every").format(cxx=cxx, flags="-MD")
+    write(built / "build.ninja", rules(cxx, "-MMD") + every + STEPS + "build kernel.o: every kernel.cu\n")
+    log = built / ".ninja_log"
+    write(log, log.read_text() + f"0\t1\t{BUILT}\tkernel.o\tabc\n")
+    write(built / "kernel.o", elf())
+    listed = {"main.o": [str(built / "main.cpp")], "kernel.o": [str(kernel), str(header)]}
+    write(built / ".ninja_deps", deps(listed))
+    assert save(tmp_path).plan.left_out == ()
+
+
 def test_folders_without_end_are_not_read(
     tmp_path: Path, built: Path, cxx: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

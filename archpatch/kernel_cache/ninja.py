@@ -46,12 +46,14 @@ _FEWEST = {True: 12, False: 4}
 class Build:
     """What ninja's files in a folder say: the time (ns) of each output's build, and what it was built from.
 
-    `inputs` are what compilers listed, `needs` the rest; both lead to where the folder belongs, which is `place`.
+    `inputs` are what compilers listed, `headers` those of them whose compiler listed not all, `needs` the rest: paths
+    to where each belongs, as `place` is where the folder does.
     """
 
     place: Path
     times: Mapping[str, int]
     inputs: tuple[Path, ...]
+    headers: tuple[Path, ...]
     needs: Needs
 
     def content(self, contents: Contents) -> Content | None:
@@ -74,11 +76,10 @@ class Build:
 
     def _hides_includes(self, contents: Contents) -> bool:
         """Tell whether a header of the user's includes what is neither listed nor below a folder that counts."""
-        folders = self.needs.folders
-        return bool(folders) and any(
+        return any(
             _SAYS_SYSTEM in contents.read(path)
-            for path in self.inputs
-            if not any(path.is_relative_to(folder) for folder in folders)
+            for path in self.headers
+            if not any(path.is_relative_to(folder) for folder in self.needs.folders)
         )
 
 
@@ -107,13 +108,17 @@ def read_build(folder: Path, place: Path | None = None) -> Build | None:
         made = {absolute(place, output) for output in times}
         edges = [edge for edge in read_edges(text) if edge.command is None or not made.isdisjoint(_made(edge, place))]
         needs = needs_of(edges, place)
+        some = {_made(edge, place)[0] for edge in edges if needs_of([edge], place).folders}
     except (OSError, ValueError, struct.error, IndexError, RecursionError):
         return None
     compiled = [_made(edge, place)[0] for edge in edges if edge.tells]
     if not compiled or not listed.keys() >= set(compiled):
         return None
-    named = {absolute(place, path) for output in compiled for path in listed[output]} - made
-    return Build(place=place, times=times, inputs=tuple(sorted(named)), needs=needs)
+    inputs, headers = (
+        tuple(sorted({absolute(place, path) for output in outputs for path in listed[output]} - made))
+        for outputs in (compiled, some)
+    )
+    return Build(place=place, times=times, inputs=inputs, headers=headers, needs=needs)
 
 
 def _made(edge: Edge, place: Path) -> list[Path]:

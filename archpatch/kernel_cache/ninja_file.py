@@ -10,10 +10,10 @@ import shlex
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-__all__ = ["PHONY", "Edge", "read_edges"]
+__all__ = ["Edge", "read_edges"]
 
 #: The rule that runs nothing and gives its inputs another name.
-PHONY = "phony"
+_PHONY = "phony"
 _PIECE = re.compile(r"\$(?:\{([\w.-]+)\}|([\w-]+)|(.))|([^$]+)")
 _TOKEN = re.compile(r"(?:\$.|[^ $:|])+|\|\||\|@|[|:]")
 _CONTINUED = re.compile(r"(?<!\$)((?:\$\$)*)\$\n *")
@@ -37,34 +37,24 @@ class Edge:
     tells: bool
 
 
-@dataclass(slots=True, kw_only=True)
-class _Block:
-    """A rule or a step as it is written: its name or its line, and the variables below it."""
-
-    head: str
-    variables: dict[str, str] = field(default_factory=dict)
-
-
 def read_edges(text: str) -> tuple[Edge, ...]:
     """Read the steps of a build file. Raises `ValueError` for what is no build file, or leads to another one."""
     names: dict[str, str] = {}
-    rules: dict[str, _Block] = {PHONY: _Block(head=PHONY)}
-    builds: list[_Block] = []
+    rules: dict[str, dict[str, str]] = {_PHONY: {}}
+    builds: list[tuple[str, dict[str, str]]] = []
     for keyword, rest, below in _blocks(text):
         if keyword in _MORE:
             raise ValueError("it leads to another build file")
         if keyword == "rule":
-            rules[rest] = _Block(head=rest, variables=below)
+            rules[rest] = below
         elif keyword == "build":
-            builds.append(
-                _Block(head=rest, variables={name: _expand(value, names.get) for name, value in below.items()})
-            )
+            builds.append((rest, {name: _expand(value, names.get) for name, value in below.items()}))
         elif keyword == "=":
             name, _, value = rest.partition("=")
             expanded = _expand(value.strip(), names.get)
             if names.setdefault(name.strip(), expanded) != expanded:
                 raise ValueError("a variable that changes")
-    return tuple(_edge(build, rules, names) for build in builds)
+    return tuple(_edge(line, own, rules=rules, names=names) for line, own in builds)
 
 
 def _blocks(text: str) -> Iterator[tuple[str, str, dict[str, str]]]:
@@ -89,19 +79,20 @@ def _blocks(text: str) -> Iterator[tuple[str, str, dict[str, str]]]:
     yield from found
 
 
-def _edge(build: _Block, rules: Mapping[str, _Block], names: Mapping[str, str]) -> Edge:
-    scope = {**names, **build.variables}
-    outputs, (rule, *explicit), other = _paths(build.head, scope)
+def _edge(
+    line: str, own: Mapping[str, str], *, rules: Mapping[str, Mapping[str, str]], names: Mapping[str, str]
+) -> Edge:
+    outputs, (rule, *explicit), other = _paths(line, {**names, **own})
     if rule not in rules:
         raise ValueError("an unknown rule")
-    values = _Values(texts=rules[rule].variables, given=build.variables, names=names)
+    values = _Values(texts=rules[rule], given=own, names=names)
     values.known |= {"in": shlex.join(explicit), "out": shlex.join(outputs[0])}
     if any(values.get(name) for name in _DYNAMIC):
         raise ValueError("inputs that are known only while ninja runs")
     return Edge(
         outputs=(*outputs[0], *outputs[1]),
         inputs=(*explicit, *other),
-        command=None if rule == PHONY else values.get("command"),
+        command=None if rule == _PHONY else values.get("command"),
         tells=bool(values.get("deps") and values.get("depfile")),
     )
 
@@ -130,11 +121,11 @@ class _Values:
         return value
 
 
-def _paths(head: str, scope: Mapping[str, str]) -> tuple[tuple[list[str], list[str]], list[str], list[str]]:
+def _paths(line: str, scope: Mapping[str, str]) -> tuple[tuple[list[str], list[str]], list[str], list[str]]:
     """Return the explicit and the implicit outputs, the rule with the explicit inputs, and the other inputs."""
     parts: list[list[str]] = [[]]
     marks: list[str] = []
-    for token in _TOKEN.findall(head):
+    for token in _TOKEN.findall(line):
         if token in (":", "|", "||", "|@"):
             marks.append(token)
             parts.append([])
