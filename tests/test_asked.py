@@ -89,5 +89,6 @@ def test_a_product_that_is_not_known_is_a_type_of_its_own() -> None:
     gpu = gpu_of(DetectedGpu(name="NVIDIA CMP 170HX", arch=Arch(8, 0), driver="580", uuid="GPU-2"))
     assert (gpu.name, gpu.arch) == ("cmp-170hx", Arch(8, 0))
     # A known name with another arch is another product.
-    assert gpu_of(DetectedGpu(name="NVIDIA H200", arch=Arch(9, 0), driver="", uuid="")).name == "h200"
+    for name in ("NVIDIA H200", "NVIDIA H200 MIG 1g.18gb"):
+        assert gpu_of(DetectedGpu(name=name, arch=Arch(9, 0), driver="", uuid="")).name == "h200"
     assert gpu_of(DetectedGpu(name="NVIDIA T4", arch=Arch(8, 9), driver="", uuid="")).arch == Arch(8, 9)

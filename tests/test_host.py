@@ -200,9 +200,9 @@ def test_the_disk_is_looked_at_where_the_folder_will_be(tmp_path: Path) -> None:
 
 
 SMI = """\
-GPU-aaaa1111, NVIDIA H200, 9.0, 580.159.03
-GPU-aaab2222, NVIDIA L4, 8.9, 580.159.03
-GPU-cccc3333, NVIDIA B200, 10.0, 580.159.03
+GPU-aaaa1111, NVIDIA H200, 9.0, 580.159.03, Disabled
+GPU-aaab2222, NVIDIA L4, 8.9, 580.159.03, [N/A]
+GPU-cccc3333, NVIDIA B200, 10.0, 580.159.03, Disabled
 """
 
 
@@ -220,11 +220,16 @@ class TestVisibleGpus:
         [
             Output(status=127, stderr="nvidia-smi: No such file or directory"),
             Output(status=9, stdout="NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver.\n"),
-            Output(status=0, stdout="GPU-1, NVIDIA X, [N/A], 580\n"),
+            Output(status=0, stdout="GPU-1, NVIDIA X, [N/A], 580, [N/A]\n"),
         ],
     )
     def test_no_driver_no_gpus(self, output: Output) -> None:
         assert from_nvidia_smi(lambda _: output) == ()
+
+    def test_a_divided_gpu_has_another_name(self) -> None:
+        divided = SMI.replace("Disabled", "Enabled", 1)
+        cards = from_nvidia_smi(lambda _: Output(status=0, stdout=divided))
+        assert [card.name for card in cards] == ["NVIDIA H200 MIG", "NVIDIA L4", "NVIDIA B200"]
 
     @pytest.mark.parametrize(
         ("visible", "expected"),
@@ -248,7 +253,7 @@ class TestVisibleGpus:
 
 
 class FakeNvml:
-    """As much of the module `pynvml` as is asked: two cards, and one part (MIG) of the second."""
+    """As much of the module `pynvml` as is asked: two cards, and two parts (MIG) of the second."""
 
     class NVMLError(Exception):
         pass
@@ -273,8 +278,18 @@ class FakeNvml:
     def nvmlDeviceGetHandleByIndex(self, index: int) -> int:  # noqa: N802
         return index
 
-    def nvmlDeviceGetName(self, handle: int) -> str:  # noqa: N802
-        return ("NVIDIA H200", "NVIDIA B300")[handle]
+    def nvmlDeviceGetName(self, handle: int | str) -> str:  # noqa: N802
+        names = {0: "NVIDIA H200", 1: "NVIDIA B300", "MIG-1-of-b": "NVIDIA B300 MIG 4g.140gb"}
+        return {**names, "MIG-of-b": "NVIDIA B300 MIG 1g.34gb"}[handle]
+
+    def nvmlDeviceGetMigMode(self, handle: int) -> tuple[int, int]:  # noqa: N802
+        if handle == 0:
+            raise self.NVMLError
+        return 1, 1
+
+    def nvmlDeviceGetMigDeviceHandleByIndex(self, handle: int, index: int) -> str:  # noqa: N802
+        assert (handle, index) == (1, 0)
+        return "MIG-1-of-b"
 
     def nvmlDeviceGetUUID(self, handle: int) -> str:  # noqa: N802
         return ("GPU-a", "GPU-b")[handle]
@@ -296,16 +311,17 @@ class TestNvml:
     @pytest.mark.parametrize(
         ("visible", "expected"),
         [
-            (None, ["9.0", "10.3"]),
-            ("1", ["10.3"]),
-            ("MIG-of-b", ["10.3"]),
+            (None, ["9.0 NVIDIA H200", "10.3 NVIDIA B300 MIG 4g.140gb"]),
+            ("1", ["10.3 NVIDIA B300 MIG 4g.140gb"]),
+            ("MIG-of-b", ["10.3 NVIDIA B300 MIG 1g.34gb"]),
+            ("0,MIG-of-b,MIG-gone", ["9.0 NVIDIA H200", "10.3 NVIDIA B300 MIG 1g.34gb"]),
             ("MIG-gone", []),
             ("", []),
         ],
     )
     def test_visible_cards(self, visible: str | None, expected: list[str]) -> None:
         nvml = FakeNvml()
-        assert [str(card.arch) for card in from_nvml(nvml, visible)] == expected
+        assert [f"{card.arch} {card.name}" for card in from_nvml(nvml, visible)] == expected
         assert nvml.open == 0
 
     def test_all_facts(self) -> None:

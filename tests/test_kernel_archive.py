@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import sys
 import tarfile
 from collections.abc import Callable
@@ -15,12 +16,12 @@ import zstandard
 sys.path.insert(0, str(Path(__file__).parent))
 
 from fuzz.archives import KINDS, Bench, judge
-from kernels import LANE, LIMIT, key, listing, triton_kernel
+from kernels import LANE, LIMIT, age, key, listing, triton_kernel, write
 
 from archpatch.cli.main import run
 from archpatch.errors import CacheRefused, ToolchainError
-from archpatch.kernel_cache.archive import opened
-from archpatch.kernel_cache.lane import Lane
+from archpatch.kernel_cache.archive import Content, opened, write_archive
+from archpatch.kernel_cache.lane import Lane, Wanted, find_lane
 from archpatch.kernel_cache.manifest import Manifest
 from archpatch.kernel_cache.restore import Restored, restore
 from archpatch.kernel_cache.save import save
@@ -103,6 +104,20 @@ def test_the_command_says_why_and_exits_5(archive: Path, tmp_path: Path, capsys:
     assert str(archive) in captured.err
 
 
+def test_a_reason_that_an_archive_tells_stays_on_its_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lane = find_lane(Wanted(gpu="h200", torch="2.14.1+cu130", triton="3.8.0"))
+    builds = {"extensions/mine": ("/x\r\n::error::forged\u2028\x1b[2J", "0")}
+    fields = {"key": str(key()), "lane": lane, "inputs": {}, "idle": {}, "builds": builds}
+    log = Content(name="extensions/mine/.ninja_log", data=b"", executable=False)
+    write_archive(tmp_path / "x.tar.zst", iter([log]), fields)
+    options = ["--lane", "unit", "--gpu", "h200", "--torch", "2.14.1+cu130", "--triton", "3.8.0"]
+    root = ["--root", str(tmp_path / "r"), "--store", str(tmp_path / "x.tar.zst")]
+    assert run(["cache", "restore", *root, *options]) == 0
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.isprintable()
+    assert r"/x\r\n::error::forged\u2028\x1b[2J" in line
+
+
 @pytest.mark.parametrize("limit", [100, LIMIT])
 def test_the_limit_holds_whatever_the_headers_say(limit: int, archive: Path, tmp_path: Path) -> None:
     triton_kernel(tmp_path / "root", "large", size=2 << 20)
@@ -139,6 +154,36 @@ def _link(tar: tarfile.TarFile) -> None:
     tar.addfile(info)
 
 
+def test_numbers_without_end_are_refused(archive: Path, tmp_path: Path) -> None:
+    with opened(archive, LANE, beside=tmp_path, limit=LIMIT) as (manifest, _):
+        forged = replace(manifest, idle={"triton/A": 1}).to_json().replace(b'"triton/A": 1\n', b'"triton/A": 1e999\n')
+    assert b"1e999" in forged
+    (tmp_path / "manifest.json").write_bytes(forged)
+    with pytest.raises(CacheRefused, match="no manifest that can be read: OverflowError"):
+        Manifest.read(tmp_path / "manifest.json")
+
+
+def test_a_manifest_without_end_is_not_read(tmp_path: Path) -> None:
+    path = tmp_path / "manifest.json"
+    path.touch()
+    os.truncate(path, (1 << 28) + 1)
+    with pytest.raises(CacheRefused, match="longer than 256 MiB"):
+        Manifest.read(path)
+
+
+def test_a_save_removes_what_a_killed_one_left(archive: Path, tmp_path: Path) -> None:
+    left, other, busy = (
+        write(archive.parent / f".{name}.staging" / "x").parent
+        for name in ("a.tar.zst.01234567", "others", "b.tar.zst.89abcdef")
+    )
+    for folder in (left, other, busy):
+        age(folder, 7200)
+    (busy / "x").touch()
+    triton_kernel(tmp_path / "root", "new")
+    save(Store(archive.parent), tmp_path / "root", lane=LANE, key=key(week=49), limit=LIMIT)
+    assert (left.exists(), other.exists(), busy.exists()) == (False, True, True)
+
+
 @pytest.mark.parametrize("name", ["", "a\nsaved=true", "k\x1b[2J", "x" * 501])
 def test_a_key_that_would_say_more_than_a_key_is_refused(name: str, archive: Path, tmp_path: Path) -> None:
     with opened(archive, LANE, beside=tmp_path, limit=LIMIT) as (manifest, _):
@@ -148,7 +193,16 @@ def test_a_key_that_would_say_more_than_a_key_is_refused(name: str, archive: Pat
         Manifest.read(tmp_path / "manifest.json")
 
 
-@pytest.mark.parametrize(("change", "says"), [(_file, "not what the manifest says"), (_link, "it holds a link")])
+def _hard_link(tar: tarfile.TarFile) -> None:
+    info = tarfile.TarInfo("triton/more")
+    info.type, info.linkname = tarfile.LNKTYPE, tar.getnames()[0]
+    tar.addfile(info)
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [(_file, "not what the manifest says"), (_link, "it holds a link"), (_hard_link, "it holds a hard link")],
+)
 def test_more_than_the_manifest_says_is_refused(
     change: Callable[[tarfile.TarFile], None], says: str, archive: Path, tmp_path: Path
 ) -> None:

@@ -79,10 +79,18 @@ def test_the_command(sources: Path, capsys: pytest.CaptureFixture[str], monkeypa
     assert rest == ["restore-keys<<END", *told["restore_prefixes"], "END"]
 
 
-def test_the_commands_mistakes(sources: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_commands_mistakes(
+    sources: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(sources)
+    (sources / "src" / "deep" / "a.py").write_text("another")
     for more, says in (
         (["--extra", "image"], "is no NAME=VALUE"),
         (["--extra-file", str(sources / "none")], "none"),
+        (["--extra-file", "src/a.py", "--extra-file", "src/deep/a.py"], "two inputs of the key are named file.a.py"),
+        (["--extra", "image=x", "--extra", "image=y"], "two inputs of the key are named image"),
+        (["--triton", "../../etc"], "--triton ../../etc: that is no version"),
+        (["--lane", "x" * 150], "is too long"),
         (["--sources", "none/*.py"], "no file matches"),
     ):
         assert run([*OPTIONS, *more]) == 2

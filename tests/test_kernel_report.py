@@ -124,3 +124,14 @@ def test_both_forms_hold_the_same_numbers(root: Path, capsys: pytest.CaptureFixt
     assert markdown.startswith(f"### Kernels, restored from {key()}\n")
     _print_report(found)
     assert "triton    1    2         0    0       0      -" in capsys.readouterr().out
+
+
+def test_a_kernels_name_is_no_markdown(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from archpatch.cli.cache import _print_markdown  # noqa: PLC0415 - as above
+
+    for name in ("a|<b>[c](d)", "x\n::error::forged"):
+        triton_kernel(root, name, digest=f"K{len(name)}")
+    _print_markdown(report(root))
+    lines = capsys.readouterr().out.splitlines()
+    assert r"| a\|\<b\>\[c\](d) | 0 | 0 | 0 | 1 | 1 | - |" in [line.replace(" 0.0 |", " - |") for line in lines]
+    assert not [line for line in lines if line.startswith("::")]

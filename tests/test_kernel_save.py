@@ -17,6 +17,7 @@ from kernels import (
     elf,
     folder,
     graphs,
+    hide,
     inductor_graph,
     key,
     listing,
@@ -90,6 +91,8 @@ def test_the_same_content_gives_the_same_bytes(store: Path, root: Path, tmp_path
     other = Path(shutil.copytree(root, tmp_path / "other"))
     shutil.rmtree(folder(other, "triton") / "A")
     triton_kernel(other, "add", digest="A")  # its paths name this root
+    shutil.rmtree(folder(other, "inductor"))
+    inductor_graph(other)
     age(other, 12345)
     before = os.umask(0o077)
     second = save(tmp_path / "store2", other).archive
@@ -137,8 +140,44 @@ def test_touching_is_no_news_and_rewriting_is(store: Path, root: Path, tmp_path:
     marker = folder(other, "deep-gemm") / "cache" / "k" / ".committed"
     os.utime(marker)  # DeepGEMM does so with what it uses
     assert save(store, other, key(week=49)).reason == "nothing is new"
+    for placed in (*groups(other), *graphs(other)):  # they name this root now
+        os.utime(placed)
+    assert save(store, other, key(week=49)).reason == "nothing is new"
     marker.write_bytes(b"y")
     assert save(store, other, key(week=49)).plan.new == 1
+
+
+def test_what_an_archive_holds_in_another_form_is_news(store: Path, tmp_path: Path) -> None:
+    for root, content in (("a", b"old"), ("r", b"new")):
+        write(folder(tmp_path / root, "numba") / "mine" / "f.nbi", content)
+    save(store, tmp_path / "a")
+    assert restore(store, tmp_path / "r", key(week=49)).left_out == (("numba/mine", "it is there already"),)
+    assert save(store, tmp_path / "r", key(week=49)).plan.new == 1
+    restore(store, tmp_path / "r", key(week=50))
+    assert save(store, tmp_path / "r", key(week=50)).reason == "nothing is new"
+
+
+def test_what_was_refused_is_replaced(store: Path, root: Path, tmp_path: Path) -> None:
+    save(store, root, key(week=47))
+    archive = save(store, root).archive
+    assert archive is not None
+    os.truncate(archive, 50)
+    restored = restore(store, tmp_path / "r")
+    assert (restored.key, len(restored.refused)) == (str(key(week=47)), 1)
+    saved = save(store, tmp_path / "r")
+    assert (saved.archive, saved.reason) == (archive, "the one that was there was refused")
+    assert restore(store, tmp_path / "r2").exact
+    assert save(store, tmp_path / "r2").archive is None
+
+
+def test_what_another_user_hides_is_left_out(store: Path, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    hide(monkeypatch, "add.ptx")
+    saved = save(store, root)
+    assert ("triton/A/add.ptx", "it cannot be read: Permission denied") in saved.plan.left_out
+    assert {checked.entry.name for checked in saved.plan.entries if checked.entry.compiler.name == "triton"} == {
+        "triton/M"
+    }
+    assert saved.archive is not None
 
 
 def test_the_newest_of_the_lane_is_taken(store: Path, root: Path, tmp_path: Path) -> None:
@@ -222,6 +261,24 @@ def test_a_folder_that_is_no_ones_content_is_not_mixed(store: Path, root: Path, 
     assert listing(folder(tmp_path / "r", "vllm")) == {f"{name}/artifact": b"mine"}
 
 
+def test_files_of_one_entry_are_not_mixed_either(store: Path, tmp_path: Path) -> None:
+    for name in ("k.mlir", "k.o"):
+        write(folder(tmp_path / "a", "cute-dsl") / name, elf())
+    save(store, tmp_path / "a")
+    write(folder(tmp_path / "r", "cute-dsl") / "k.mlir", b"mine")
+    assert restore(store, tmp_path / "r").left_out == (("cute-dsl/k", "it is there already"),)
+    assert listing(folder(tmp_path / "r", "cute-dsl")) == {"k.mlir": b"mine"}
+
+
+@pytest.mark.parametrize("name", ["jax", "numba"])
+def test_a_folder_and_files_of_one_name_all_come(store: Path, tmp_path: Path, name: str) -> None:
+    for below in ("x/file", "x.one"):
+        write(folder(tmp_path / "a", name) / below)
+    save(store, tmp_path / "a")
+    restore(store, tmp_path / "r")
+    assert listing(tmp_path / "r") == listing(tmp_path / "a")
+
+
 def test_old_locks_that_nobody_holds_are_removed(store: Path, root: Path) -> None:
     orphan, young = (write(folder(root, "extensions") / name / "lock") for name in ("old", "young"))
     age(orphan.parent, 7200)
@@ -229,6 +286,14 @@ def test_old_locks_that_nobody_holds_are_removed(store: Path, root: Path) -> Non
     assert restore(store, root).locks == 1
     assert (orphan.exists(), young.exists()) == (False, True)
     assert [path.suffix for path in (root / ".archpatch").iterdir()] == [".json"]
+
+
+def test_the_lock_of_a_build_that_still_writes_stays(store: Path, root: Path) -> None:
+    lock = write(folder(root, "extensions") / "long" / "lock")
+    age(lock, 7200)
+    write(lock.parent / "a.o")
+    assert restore(store, root).locks == 0
+    assert lock.exists()
 
 
 def test_a_restore_of_nothing_notes_what_is_there(store: Path, root: Path) -> None:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+import struct
 from pathlib import Path
 
 import pytest
@@ -26,10 +27,13 @@ def test_what_belongs_together_is_one_entry(tmp_path: Path) -> None:
     write(folder(tmp_path, "cuda") / "a" / "0" / "kernel")
     write(folder(tmp_path, "cuda") / "index")
     write(folder(tmp_path, "extensions") / "mine" / "mine.so", elf())
+    for rank in ("rank_0_0", "rank_1_0"):
+        write(folder(tmp_path, "sglang") / "torch_compile_cache" / "abc" / rank / "backbone" / "index.py")
     found = entries(tmp_path)
     assert set(found) == {
         *("triton/K1", "inductor/cache/system", "inductor/ab/cfgraph", "inductor/fxgraph/ab/fgraph"),
         *("cuda/", "extensions/mine"),
+        *("sglang/torch_compile_cache/abc/rank_0_0", "sglang/torch_compile_cache/abc/rank_1_0"),
     }
     assert [file.name for file in found["inductor/ab/cfgraph"].files] == ["ab/cfgraph.py", "ab/cfgraph.so"]
     assert len(found["cuda/"].files) == 2
@@ -38,7 +42,18 @@ def test_what_belongs_together_is_one_entry(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["lock", "x.lock", "locks", "tmp", "tmp.pid_12_abc", "tmp.abc", ".1.2.tmp", ".ninja_lock", ".archpatch-1"],
+    [
+        "lock",
+        "x.lock",
+        "locks",
+        "tmp",
+        "tmp.pid_12_abc",
+        "tmp.abc",
+        ".1.2.tmp",
+        ".staging",
+        ".ninja_lock",
+        ".archpatch",
+    ],
 )
 def test_what_passes_is_no_entry(name: str, tmp_path: Path) -> None:
     place = triton_kernel(tmp_path)
@@ -122,6 +137,23 @@ def test_libraries_are_judged_by_their_sections(tmp_path: Path) -> None:
     write(place / "short" / "short.so", elf(300)[:-1])
     write(place / "other" / "script.so", b"/* a linker script */")
     assert faults(tmp_path) == {"short/short.so": "it is cut off"}
+
+
+def test_cubins_are_judged_by_their_segments_too(tmp_path: Path) -> None:
+    """The table of segments of ptxas's cubins is at their end, behind that of the sections."""
+    head = bytearray(elf(300) + bytes(112))
+    struct.pack_into("<Q", head, 32, 300)
+    struct.pack_into("<HH", head, 54, 56, 2)
+    place = folder(tmp_path, "cute-dsl")
+    write(place / "whole.cubin", bytes(head))
+    write(place / "short.cubin", bytes(head[:-1]))
+    assert faults(tmp_path) == {"short.cubin": "it is cut off"}
+
+
+def test_a_kernels_name_stays_on_its_line(tmp_path: Path) -> None:
+    triton_kernel(tmp_path, "x\n::error::forged")
+    assert set(faults(tmp_path).values()) == {"its kernel is not complete"}
+    assert kernel_of("triton/K/__grp__x\n::error::forged.json") is None
 
 
 def test_groups_are_read() -> None:

@@ -39,6 +39,16 @@ def test_every_folder_is_below_the_root_and_no_two_caches_share_one() -> None:
     assert len(set(folders.values())) == len(folders) - 1
 
 
+def test_every_variable_that_is_known_is_set() -> None:
+    assert set(environment("/k", lane())) == {
+        *("TRITON_CACHE_DIR", "TRITON_CACHE_AUTOTUNING", "TORCHINDUCTOR_CACHE_DIR", "TORCH_EXTENSIONS_DIR"),
+        *("FLASHINFER_WORKSPACE_BASE", "VLLM_CACHE_ROOT", "TILELANG_CACHE_DIR", "TVM_FFI_CACHE_DIR"),
+        *("SGLANG_CACHE_DIR", "SGLANG_JIT_CACHE_DIR", "SGLANG_DG_CACHE_DIR", "DG_JIT_CACHE_DIR", "TRTLLM_DG_CACHE_DIR"),
+        *("CUTE_DSL_CACHE_DIR", "CUDA_CACHE_PATH", "CUDA_CACHE_MAXSIZE", "CUPY_CACHE_DIR", "NUMBA_CACHE_DIR"),
+        "JAX_COMPILATION_CACHE_DIR",
+    }
+
+
 def test_what_is_timed_is_kept_by_the_gpus_name_and_the_rest_by_its_arch() -> None:
     hopper = [environment("/k", lane(Wanted(gpu=gpu, torch=TORCH, triton=TRITON))) for gpu in ("h100", "h200")]
     differing = {name for name in hopper[0] if hopper[0][name] != hopper[1][name]}
@@ -69,6 +79,7 @@ def test_a_detected_gpu_is_named_as_the_driver_names_it() -> None:
     assert lane(none, [card("NVIDIA H100 80GB HBM3", Arch(9, 0))]).gpu == "h100-80gb-hbm3"
     assert lane(none, [card("NVIDIA H100 PCIe", Arch(9, 0))]).gpu == "h100-pcie"
     assert lane(Wanted(gpu="NVIDIA H100 PCIe", torch=TORCH)).gpu == "h100-pcie"
+    assert lane(none, [card("NVIDIA H200 MIG 1g.18gb", Arch(9, 0))]).gpu == "h200-mig-1g-18gb"
     mixed = lane(none, [card("NVIDIA L4", Arch(8, 9)), card("Tesla T4", Arch(7, 5)), card("NVIDIA L4", Arch(8, 9))])
     assert (mixed.gpu, mixed.arch) == ("l4-tesla-t4", "sm75-sm89")
 
@@ -116,9 +127,14 @@ def test_each_format_says_the_same() -> None:
 
 @pytest.mark.integration
 def test_a_shell_takes_its_format() -> None:
-    script = FORMATS["shell"](AWKWARD) + 'printf %s "$A"'
-    answer = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=True)
-    assert answer.stdout == AWKWARD["A"]
+    def told(environ: dict[str, str]) -> str:
+        script = "set -eu\n" + FORMATS["shell"](AWKWARD) + 'sh -c \'printf "%s " "$A" "$B"\''
+        return subprocess.run(["/bin/sh", "-c", script], env=environ, capture_output=True, text=True, check=True).stdout
+
+    path = {"PATH": os.environ["PATH"]}
+    assert told(path) == f"{AWKWARD['A']} /k/b "
+    assert told({**path, "A": "/mine"}) == "/mine /k/b "
+    assert told({**path, "B": ""}) == f"{AWKWARD['A']}  "
 
 
 def printed(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, Any, str]:
@@ -136,6 +152,16 @@ def test_the_command_prints_one_object(capsys: pytest.CaptureFixture[str]) -> No
     assert told["environment"] == environment("/k", lane())
     assert printed(capsys, *options, "--format", "json")[1] == out
     assert printed(capsys, *options)[1] == FORMATS["shell"](told["environment"])
+
+
+def test_a_jobs_own_setting_is_not_overridden_on_github(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TRITON_CACHE_DIR", "/mine")
+    options = ["env", "--root", "/k", "--gpu", "h200", "--torch", TORCH, "--triton", TRITON, "--format"]
+    names = {form: printed(capsys, *options, form)[1].count("TRITON_CACHE_DIR=") for form in ("github", "docker")}
+    assert names == {"github": 0, "docker": 1}
+    assert "TORCHINDUCTOR_CACHE_DIR=/k/" in printed(capsys, *options, "github")[1]
 
 
 def test_the_command_warns_without_a_gpu(

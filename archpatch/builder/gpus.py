@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from archpatch.arch.arch import Arch
@@ -12,12 +12,16 @@ from archpatch.builder.questions import Ask, ask
 
 __all__ = ["DetectedGpu", "visible_gpus"]
 
-_QUERY = ("nvidia-smi", "--query-gpu=uuid,name,compute_cap,driver_version", "--format=csv,noheader")
+_QUERY = ("nvidia-smi", "--query-gpu=uuid,name,compute_cap,driver_version,mig.mode.current", "--format=csv,noheader")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DetectedGpu:
-    """A GPU of this machine: the driver's product name, its arch, the driver's version, its UUID."""
+    """A GPU of this machine: the driver's product name, its arch, the driver's version, its UUID.
+
+    Of a part of a GPU (MIG) the name is its own (`NVIDIA H100 80GB HBM3 MIG 1g.10gb`), for it is another machine to
+    whatever measures times; the UUID is the whole one's.
+    """
 
     name: str
     arch: Arch
@@ -48,24 +52,28 @@ def from_nvml(nvml: Any, visible: str | None) -> tuple[DetectedGpu, ...]:  # noq
         driver = nvml.nvmlSystemGetDriverVersion()
         handles = map(nvml.nvmlDeviceGetHandleByIndex, range(nvml.nvmlDeviceGetCount()))
         cards = [_card(nvml, handle, driver) for handle in handles]
-        words = [_parent(nvml, word) for word in visible.split(",")] if visible is not None else None
-        return tuple(select_visible(cards, ",".join(words) if words is not None else None))
+        if visible is None:
+            return tuple(cards)
+        words = [_Word.read(nvml, word) for word in visible.split(",")]
+        chosen = select_visible(cards, ",".join(word.card for word in words))
+        return tuple(replace(card, name=word.part or card.name) for card, word in zip(chosen, words, strict=False))
     finally:
         nvml.nvmlShutdown()
 
 
 def from_nvidia_smi(ask: Ask = ask) -> tuple[DetectedGpu, ...]:
-    """Return all GPUs, asked from `nvidia-smi`; parts of a GPU (MIG) cannot be told apart that way."""
+    """Return all GPUs, asked from `nvidia-smi`, which does not say how large the parts of a GPU (MIG) are."""
     return tuple(parse_nvidia_smi(ask(_QUERY).stdout))
 
 
 def parse_nvidia_smi(table: str) -> Iterator[DetectedGpu]:
-    """Yield a GPU per line `uuid, name, 9.0, driver`; other lines (a failure's message) are no GPUs."""
+    """Yield a GPU per line `uuid, name, 9.0, driver, Disabled`; other lines (a failure's message) are no GPUs."""
     for line in table.splitlines():
         fields = [field.strip() for field in line.split(",")]
-        if len(fields) == len(("uuid", "name", "arch", "driver")) and fields[2].replace(".", "", 1).isdigit():
-            uuid, name, capability, driver = fields
+        if len(fields) == len(("uuid", "name", "arch", "driver", "mig")) and fields[2].replace(".", "", 1).isdigit():
+            uuid, name, capability, driver, mig = fields
             major, _, minor = capability.partition(".")
+            name = f"{name} MIG" if mig == "Enabled" else name
             yield DetectedGpu(name=name, arch=Arch(int(major), int(minor)), driver=driver, uuid=uuid)
 
 
@@ -91,19 +99,37 @@ def select_visible(cards: Iterable[DetectedGpu], visible: str | None) -> Iterato
 
 def _card(nvml: Any, handle: Any, driver: str) -> DetectedGpu:  # noqa: ANN401 - as above
     return DetectedGpu(
-        name=nvml.nvmlDeviceGetName(handle),
+        name=nvml.nvmlDeviceGetName(_first_part(nvml, handle)),
         arch=Arch(*nvml.nvmlDeviceGetCudaComputeCapability(handle)),
         driver=driver,
         uuid=nvml.nvmlDeviceGetUUID(handle),
     )
 
 
-def _parent(nvml: Any, word: str) -> str:  # noqa: ANN401 - as above
-    """Return the UUID of the GPU that the MIG part `word` belongs to; any other word, and an unknown part, as it is."""
-    if not word.strip().startswith("MIG-"):
-        return word
+def _first_part(nvml: Any, handle: Any) -> Any:  # noqa: ANN401 - as above
+    """Return the part of a divided GPU that a program gets which names none, or the GPU itself where it is whole."""
     try:
-        part = nvml.nvmlDeviceGetHandleByUUID(word.strip())
-        return str(nvml.nvmlDeviceGetUUID(nvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle(part)))
+        current, _ = nvml.nvmlDeviceGetMigMode(handle)
+        return nvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, 0) if current else handle
     except nvml.NVMLError:
-        return word
+        return handle
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Word:
+    """A word of `CUDA_VISIBLE_DEVICES`: what names the card, and the name of the MIG part, None for a whole GPU."""
+
+    card: str
+    part: str | None = None
+
+    @classmethod
+    def read(cls, nvml: Any, word: str) -> _Word:  # noqa: ANN401 - as above
+        """Ask which GPU a MIG part belongs to; any other word, and an unknown part, stays as it is."""
+        if not word.strip().startswith("MIG-"):
+            return cls(card=word)
+        try:
+            part = nvml.nvmlDeviceGetHandleByUUID(word.strip())
+            whole = nvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle(part)
+            return cls(card=str(nvml.nvmlDeviceGetUUID(whole)), part=str(nvml.nvmlDeviceGetName(part)))
+        except nvml.NVMLError:
+            return cls(card=word)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 _NAMES_SHOWN = 3
+#: What Markdown or HTML takes for more than a character of a kernel's name.
+_MARKDOWN = re.compile(r"[\\`*\[\]<>&|~]")
 
 
 @click.group("cache")
@@ -108,14 +111,17 @@ form_option = click.option(
 @json_option
 def env(root: Path, form: str, as_json: bool, **options: Any) -> None:
     """Print the variables that put every compiler's cache below one root, in the lane of this GPU and torch."""
-    from archpatch.kernel_cache.variables import FORMATS, environment
+    import os
+
+    from archpatch.kernel_cache.variables import FORMATS, environment, left_to_set
 
     lane = _lane(options)
     variables = environment(root, lane)
     if as_json or form == "json":
         print_json("cache-env", {"root": str(root.absolute()), "lane": str(lane), "environment": variables})
     else:
-        click.echo(FORMATS[form](variables), nl=False)
+        unset = left_to_set(variables, os.environ) if form == "github" else variables
+        click.echo(FORMATS[form](unset), nl=False)
 
 
 @command.command("key")
@@ -290,7 +296,7 @@ def _print_markdown(report: Report) -> None:
     for title, rows in (("compiler", report.compilers), ("kernel of Triton", report.kernels)):
         if rows:
             click.echo("| " + " | ".join((title, *_COLUMNS, "seconds")) + " |\n|---" + "|---:" * 6 + "|")
-            cells = ([cell.replace("|", "\\|") for cell in _cells(counts, report)] for counts in rows)
+            cells = ([_MARKDOWN.sub(r"\\\g<0>", cell) for cell in _cells(counts, report)] for counts in rows)
             click.echo("\n".join(f"| {' | '.join(row)} |" for row in cells) + "\n")
     click.echo("\n".join(f"- {note}" for note in _notes(report)))
 
@@ -303,10 +309,15 @@ def _tell_left_out(left_out: tuple[tuple[str, str], ...]) -> None:
     """Say how much was left out for each reason, with the first names."""
     by_reason: dict[str, list[str]] = {}
     for name, reason in left_out:
-        by_reason.setdefault(reason, []).append(ascii(name)[1:-1])  # names are those of an archive
+        by_reason.setdefault(_escaped(reason), []).append(_escaped(name))
     for reason, names in by_reason.items():
         shown = ", ".join(names[:_NAMES_SHOWN]) + (" ..." if len(names) > _NAMES_SHOWN else "")
         click.echo(f"archpatch: left out, {reason}: {len(names)} ({shown})", err=True)
+
+
+def _escaped(text: str) -> str:
+    """Return what an archive says on one line: a line that it began could be a command to a CI."""
+    return ascii(text)[1:-1]
 
 
 def _megabytes(size: int) -> str:

@@ -118,7 +118,10 @@ def _orders(ctx: click.Context, packages: Iterable[str]) -> list[Order]:
 
 
 def extra_inputs(pairs: Iterable[str], files: Iterable[Path]) -> dict[str, str]:
-    """Return the inputs that --extra and --extra-file add; a file counts by its name and content, not by its place."""
+    """Return the inputs that --extra and --extra-file add; a file counts by its name and content, not by its place.
+
+    Raises `UsageError` for a pair that is none, and for two inputs of one name, of which one would not count.
+    """
     from archpatch.errors import UsageError
     from archpatch.storage.atomic import sha256_of
 
@@ -127,8 +130,21 @@ def extra_inputs(pairs: Iterable[str], files: Iterable[Path]) -> dict[str, str]:
         name, equals, value = pair.partition("=")
         if not name or not equals:
             raise UsageError(f"--extra {pair!r} is no NAME=VALUE", remedy="Write for example --extra image=sha256:...")
-        found[name] = value
-    return found | {f"file.{file.name}": sha256_of(file) for file in files}
+        _add_input(found, name, value)
+    for file in files:
+        _add_input(found, f"file.{file.name}", sha256_of(file))
+    return found
+
+
+def _add_input(inputs: dict[str, str], name: str, value: str) -> None:
+    from archpatch.errors import UsageError
+
+    if name in inputs:
+        raise UsageError(
+            f"two inputs of the key are named {name}",
+            remedy="Files count by their name: give one file, or --extra NAME=VALUE with a digest of your own.",
+        )
+    inputs[name] = value
 
 
 def show_key(command: str, key: Key, *, form: str, as_json: bool = False, against: Path | None = None) -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import io
 import os
+import shutil
 import tarfile
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,7 +20,7 @@ from archpatch.kernel_cache.manifest import NAME, Manifest
 from archpatch.storage.archives import unpack
 from archpatch.storage.atomic import disk_errors, sha256_of, staging_folder
 
-__all__ = ["PER_FILE", "SUFFIX", "Content", "opened", "write_archive"]
+__all__ = ["PER_FILE", "SUFFIX", "Content", "is_old", "opened", "sweep", "write_archive"]
 
 SUFFIX = ".tar.zst"
 #: What a file takes beside its content, at most: two headers of tar's, padding, a line of the manifest (bytes).
@@ -30,6 +32,8 @@ _TIME = 315532800
 #: A kernel of Triton is eight files.
 _MOST_FILES = 1_000_000
 _LEVEL = 6
+#: Seconds after which a lock that nobody holds, or a staging folder, is taken for one that a killed process left.
+_ORPHANED = 3600
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +53,7 @@ def write_archive(path: Path, content: Iterator[Content], manifest: Mapping[str,
     files: dict[str, str] = {}
     with disk_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
+        sweep(path.parent, f".*{SUFFIX}.*.staging")
     with staging_folder(path) as staging, disk_errors(path):
         staged = staging / path.name
         with staged.open("wb") as file:
@@ -83,6 +88,21 @@ def opened(archive: Path, lane: Lane, *, beside: Path, limit: int) -> Iterator[t
         except CacheRefused as error:
             raise CacheRefused(f"{archive}: {error.message}", remedy=_REMEDY) from None
         yield manifest, folder
+
+
+def sweep(folder: Path, pattern: str = ".*.staging") -> None:
+    """Remove the staging folders in `folder` that killed processes left, to which nobody writes any more."""
+    for staging in folder.glob(pattern):
+        if all(map(is_old, (staging, *staging.glob("*")))):
+            shutil.rmtree(staging, ignore_errors=True)
+
+
+def is_old(path: Path) -> bool:
+    """Tell whether something was last written so long ago that whoever did is gone."""
+    try:
+        return path.lstat().st_mtime < time.time() - _ORPHANED
+    except OSError:
+        return False
 
 
 _REMEDY = "Delete it, and look at who can write there: a cache of kernels is code that will run."
@@ -121,6 +141,8 @@ def _check(folder: Path, manifest: Manifest, lane: Lane) -> None:
                 raise CacheRefused(f"it holds a link, {name!r}")
         for name in names:
             path = Path(place, name)
+            if path.stat().st_nlink > 1:
+                raise CacheRefused(f"it holds a hard link, {name!r}")
             relative = str(path.relative_to(folder))
             if expected.get(relative) != sha256_of(path):
                 raise CacheRefused(f"{relative!r} is not what the manifest says")

@@ -18,8 +18,9 @@ class Compiler:
     `timed` says that its entries depend on the GPU's name: they hold measured choices, or are keyed by that name. The
     others depend on the arch alone. An entry is what lies at `depth` below the folder (0: the folder is one entry);
     where that is a file, all files that share its name up to the first dot are one entry. `addressed` says that files
-    are named by what they are made of, so that one that is missing from an entry can be added. `defaults` are the
-    places that it writes to when no variable is set, below the `{home}` or `{tmp}` folder.
+    are named by what they are made of, so that one that is missing from an entry can be added. An entry of any other
+    stays or is replaced as one, for it may hold an index (vLLM, numba, the driver) or digests (TileLang) of its files.
+    `defaults` are the places that it writes to when no variable is set, below the `{home}` or `{tmp}` folder.
     """
 
     name: str
@@ -64,7 +65,7 @@ COMPILERS = (
         name="sglang",
         variables=(("SGLANG_CACHE_DIR", ""),),
         timed=True,
-        depth=2,
+        depth=3,
         defaults=("{home}/.cache/sglang",),
     ),
     Compiler(

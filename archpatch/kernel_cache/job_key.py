@@ -16,6 +16,9 @@ from archpatch.storage.key import Key
 
 __all__ = ["Job", "digest_of_sources", "job_key"]
 
+#: An archive is named after its key, in 255 characters, and while it is written, `..tar.zst.01234567.staging` comes on.
+_LONGEST = 229
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
@@ -30,13 +33,19 @@ def job_key(job: Job, lane: Lane, *, today: date | None = None, folder: Path = P
     """Return the key of the job's cache: exact for sources and week, else by week, else by lane.
 
     The week bounds how long kernels that nothing uses are carried along, and how often a cache is written. Globs start
-    at `folder`. Raises `UsageError` for one that matches no file.
+    at `folder`. Raises `UsageError` for one that matches no file, and for a name with which the key is too long.
     """
     year, week, _ = (today or datetime.now(timezone.utc).date()).isocalendar()
     when = f"{year}-W{week:02}"
     inputs = {"job": job.name, **lane.to_json(), "week": when, "sources": digest_of_sources(job.sources, folder)}
     parts = ("archpatch", "kernels", job.name, *lane.parts, when)
-    return Key(parts=parts, inputs=inputs | dict(job.extras), passing=1)
+    key = Key(parts=parts, inputs=inputs | dict(job.extras), passing=1)
+    if len(str(key)) > _LONGEST:
+        raise UsageError(
+            f"--lane {job.name:.40}...: a key of {len(str(key))} characters is too long",
+            remedy=f"Shorten the name: a key may have {_LONGEST}.",
+        )
+    return key
 
 
 def digest_of_sources(globs: tuple[str, ...], folder: Path) -> str:

@@ -107,7 +107,7 @@ def find_lane(
 ) -> Lane:
     """Return the lane of this machine, or of the one that `wanted` describes; torch is never imported.
 
-    Raises `UnknownGpu`, and `UsageError` for a version of torch that does not name its CUDA.
+    Raises `UnknownGpu`, and `UsageError` for a version of torch that does not name its CUDA, or of Triton that is none.
     """
     wanted = wanted or Wanted()
     interpreter = probe(wanted.python)
@@ -118,7 +118,7 @@ def find_lane(
         arch=arch,
         torch=torch,
         cuda=cuda,
-        triton=wanted.triton or _triton(interpreter) or "none",
+        triton=_triton(wanted.triton, interpreter),
         python=interpreter.abi_tag,
         machine=interpreter.machine,
     )
@@ -158,5 +158,10 @@ def _torch(wanted: str | None, interpreter: Interpreter) -> tuple[str, str]:
     return wanted, f"{match[1]}.{match[2]}" if match[1] else "none"
 
 
-def _triton(interpreter: Interpreter) -> str | None:
-    return next(filter(None, map(interpreter.version_of, _TRITON)), None)
+def _triton(wanted: str | None, interpreter: Interpreter) -> str:
+    """Return Triton's version, which names a folder."""
+    if wanted is None:
+        return next(filter(None, map(interpreter.version_of, _TRITON)), "none")
+    if re.fullmatch(r"\d[\w.]*(\+[\w.]+)?", wanted) is None:
+        raise UsageError(f"--triton {wanted}: that is no version", remedy="Write it as pip shows it: 3.8.0.")
+    return wanted

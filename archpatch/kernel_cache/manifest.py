@@ -15,6 +15,8 @@ from archpatch.kernel_cache.lane import Lane
 __all__ = ["NAME", "SCHEMA", "Manifest"]
 
 SCHEMA = "archpatch.kernels/1"
+#: The most bytes of one: a million files, with a line for each.
+_LONGEST = 1 << 28
 #: Its name in an archive, where it is the last member.
 NAME = "manifest.json"
 
@@ -52,6 +54,8 @@ class Manifest:
     def read(cls, path: Path) -> Manifest:
         """Read a manifest. Raises `CacheRefused` where it is missing, or is none of this schema."""
         try:
+            if path.stat().st_size > _LONGEST:
+                raise CacheRefused(f"its manifest is longer than {_LONGEST >> 20} MiB")
             data = json.loads(path.read_bytes())
             if data["schema"] != SCHEMA:
                 raise CacheRefused(f"its manifest is of schema {data['schema']!r:.50}, not {SCHEMA}")
@@ -63,7 +67,7 @@ class Manifest:
                 idle={_text(name): int(count) for name, count in data["idle"].items()},
                 builds={_text(name): (_text(place), _text(digest)) for name, (place, digest) in data["builds"].items()},
             )
-        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
             raise CacheRefused(f"it has no manifest that can be read: {type(error).__name__}") from None
 
 

@@ -6,21 +6,28 @@ import contextlib
 import errno
 import json
 from collections.abc import Mapping
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from archpatch.kernel_cache.graphs import is_graph, point_graph
-from archpatch.kernel_cache.soundness import GROUP, Checked, check, group_members
-from archpatch.kernel_cache.tree import Entry, read_quietly
+from archpatch.kernel_cache.soundness import GROUP, Checked, check, group_members, is_timings
+from archpatch.kernel_cache.tree import Entry, File, read_quietly
 
-__all__ = ["bare_group", "is_timings", "merge_timings", "place", "point"]
+__all__ = ["merge_timings", "place", "point", "portable"]
 
-_TAKEN = (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR)
+_TAKEN = (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR, errno.ENOENT)
+#: Where a folder that is replaced goes, beside the staged one; no compiler has this name.
+_ASIDE = ".replaced"
+#: Inductor's folder in the graphs of an archive; `point_graph` knows a path by the folder's name, below another.
+_NOWHERE = Path("/archpatch/inductor")
 
 
-def bare_group(content: bytes) -> bytes:
-    """Return a group of Triton's without places: what an archive holds, the same wherever the kernel was compiled."""
-    return _group(content, "")
+def portable(entry: Entry, file: File) -> bytes:
+    """Return a file as an archive holds it: the same wherever it was compiled, for no group or graph names a place."""
+    content = read_quietly(entry.path(file))
+    if PurePosixPath(file.name).name.startswith(GROUP):
+        return _group(content, "")
+    return point_graph(content, _NOWHERE) if is_graph(entry) else content
 
 
 def point(checked: Checked, folder: Path) -> None:
@@ -37,26 +44,27 @@ def point(checked: Checked, folder: Path) -> None:
             path.write_bytes(point_graph(path.read_bytes(), folder))
 
 
-def place(checked: Checked, folder: Path, existing: Entry | None) -> bool:
+def place(checked: Checked, folder: Path, existing: Entry | None, *, replaces: bool = False) -> bool:
     """Move a staged entry into the compiler's folder, and tell whether it is all there now.
 
     The staged files are used up. Where the entry exists and its files are named by their content, what is missing or
-    torn there is added; any other stays as it is, for something may be running from it.
+    torn there is added. Any other stays as it is, for something may be running from it, unless the new one `replaces`
+    it as a whole; a folder is then moved aside first, and whoever opens it meanwhile finds none.
     """
+    entry = checked.entry
     for name, _ in checked.faults:
-        (checked.entry.folder / name).unlink()
-    below = checked.entry.name.partition("/")[2]
-    staged, target = checked.entry.folder / below, folder / below
+        (entry.folder / name).unlink()
+    if existing is not None and not entry.compiler.addressed:
+        if not replaces:
+            return False
+        existing = None
+    below = entry.name.partition("/")[2]
+    staged, target = entry.folder / below, folder / below
     target.parent.mkdir(parents=True, exist_ok=True)
     if staged.is_dir():
-        try:
-            staged.rename(target)
-        except OSError as error:
-            if error.errno not in _TAKEN:
-                raise
-        else:
-            return True
-        if not checked.entry.compiler.addressed:
+        if replaces and target.is_dir() and not entry.compiler.addressed:
+            _rename(target, entry.folder.with_name(_ASIDE))
+        if not _rename(staged, target) and not entry.compiler.addressed:
             return False
     _fill(checked, folder, existing)
     return True
@@ -68,9 +76,15 @@ def merge_timings(mine: bytes, theirs: bytes) -> bytes:
     return json.dumps(merged, indent=4).encode("ascii")
 
 
-def is_timings(entry: Entry, name: str) -> bool:
-    """Tell whether a file is Inductor's table of measured times: one file per GPU, to which every job adds."""
-    return entry.compiler.name == "inductor" and name.startswith("cache/")
+def _rename(source: Path, target: Path) -> bool:
+    """Rename a folder; return False where another is there, or another process has moved the source."""
+    try:
+        source.rename(target)
+    except OSError as error:
+        if error.errno not in _TAKEN:
+            raise
+        return False
+    return True
 
 
 def _fill(checked: Checked, folder: Path, existing: Entry | None) -> None:
@@ -78,6 +92,8 @@ def _fill(checked: Checked, folder: Path, existing: Entry | None) -> None:
     whole = {} if existing is None else {file.name: file for file in check(existing).sound}
     for file in sorted(checked.sound, key=lambda file: (Path(file.name).name.startswith(GROUP), file.name)):
         source, target = checked.entry.path(file), folder / file.name
+        if not source.exists():
+            continue  # it came with its folder
         if file.name not in whole:
             target.parent.mkdir(parents=True, exist_ok=True)
             source.replace(target)

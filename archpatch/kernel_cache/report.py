@@ -124,7 +124,7 @@ def _count(table: dict[str, Counts], counts: Counts) -> None:
 def _counted(entry: Entry, known: Known | None, name: str) -> Counts:
     if known is None:
         return Counts(name=name, missed=1, added=1, seconds=_seconds(entry))
-    changed = known.changed(entry)
+    changed = known.compiled_again(entry)
     return Counts(
         name=name,
         had=int(not known.restored),

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import fcntl
-import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
 from archpatch.errors import CacheRefused
-from archpatch.kernel_cache.archive import opened
+from archpatch.kernel_cache.archive import is_old, opened, sweep
+from archpatch.kernel_cache.contents import Contents
 from archpatch.kernel_cache.lane import Lane
 from archpatch.kernel_cache.manifest import Manifest
 from archpatch.kernel_cache.ninja import LOG, make_current, read_build
@@ -18,14 +18,11 @@ from archpatch.kernel_cache.place import place, point
 from archpatch.kernel_cache.snapshot import HIDDEN, Snapshot
 from archpatch.kernel_cache.soundness import Checked, check
 from archpatch.kernel_cache.store import Store
-from archpatch.kernel_cache.tree import Entry, Tree
+from archpatch.kernel_cache.tree import Entry, File, Tree
 from archpatch.storage.atomic import disk_errors
 from archpatch.storage.key import Key
 
 __all__ = ["Restored", "clear_staging", "restore"]
-
-#: Seconds after which a lock that nobody holds, or a staging folder, is taken for one that a killed process left.
-_ORPHANED = 3600
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,32 +54,29 @@ def restore(store: Store, root: Path, *, lane: Lane, key: Key, limit: int) -> Re
         (root / HIDDEN).mkdir(parents=True, exist_ok=True)
         tree = Tree.of(root, lane)
         locks = _clear_leftovers(root, tree)
+        had = {entry.name for entry in tree.entries()}
         restored, manifest = _first(store, tree, lane=lane, key=key, root=root, limit=limit)
-        Snapshot.take(Tree.of(root, lane), manifest, exact=restored.exact).write(root, lane)
+        snapshot = Snapshot.take(Tree.of(root, lane), manifest, had=had, exact=restored.exact)
+        is_refused = store.has(key) and restored.archive != store.place(key)
+        replace(snapshot, refused=str(key) if is_refused else None).write(root, lane)
     return replace(restored, locks=locks)
 
 
 def _clear_leftovers(root: Path, tree: Tree) -> int:
     """Remove what killed processes left: locks that nobody holds, staging folders; return how many locks.
 
-    Older versions of torch wait for ever while a file named `lock` is there, whoever made it.
+    Older versions of torch wait for ever while a file named `lock` is there, whoever made it. Its maker holds nothing
+    that could be asked for; so where something else in the folder was written lately, its lock stays.
     """
     clear_staging(root)
-    return sum(_unlock(path) for _, folder in tree.folders for path in _locks(folder) if _is_old(path))
+    locks = [path for _, folder in tree.folders for path in _locks(folder) if is_old(path)]
+    still = {folder for folder in {path.parent for path in locks} if all(map(is_old, folder.rglob("*")))}
+    return sum(_unlock(path) for path in locks if path.parent in still)
 
 
 def clear_staging(root: Path) -> None:
     """Remove the staging folders that killed processes left in a root."""
-    for staging in (root / HIDDEN).glob(".*.staging"):
-        if _is_old(staging):
-            shutil.rmtree(staging, ignore_errors=True)
-
-
-def _is_old(path: Path) -> bool:
-    try:
-        return path.lstat().st_mtime < time.time() - _ORPHANED
-    except OSError:
-        return False
+    sweep(root / HIDDEN)
 
 
 def _locks(folder: Path) -> Iterator[Path]:
@@ -110,7 +104,9 @@ def _first(
     for archive in store.candidates(key):
         try:
             with opened(archive, lane, beside=root / HIDDEN, limit=limit) as (manifest, folder):
-                placed = _Placing(tree=tree, manifest=manifest, content=Tree.below(folder)).run()
+                placed = _Placing(
+                    tree=tree, manifest=manifest, content=Tree.below(folder), contents=Contents(root=root)
+                ).run()
         except CacheRefused as error:
             refused.append(error.message)
             continue
@@ -126,11 +122,12 @@ class _Placing:
     tree: Tree
     manifest: Manifest
     content: Tree
+    contents: Contents
 
     def run(self) -> Restored:
         """Place every entry; those that ninja built come last, for they may be built from others."""
         existing = {entry.name: entry for entry in self.tree.entries()}
-        entries = sorted(self.content.entries(), key=lambda entry: (bool(_builds(entry)), entry.name))
+        entries = sorted(self.content.entries(), key=lambda entry: (bool(_builds(entry.files)), entry.name))
         left_out: list[tuple[str, str]] = []
         count = size = 0
         for entry in entries:
@@ -140,26 +137,18 @@ class _Placing:
             point(checked, target)
             if not checked.sound:
                 continue
+            for build in _builds(checked.sound):
+                make_current(entry.folder / build, target / build, time.time_ns())
             if place(checked, target, existing.get(entry.name)):
                 count, size = count + 1, size + sum(file.size for file in checked.sound)
-                for build in _builds(entry):
-                    if (target / build / LOG).is_file():
-                        make_current(target / build, time.time_ns())
             else:
                 left_out.append((entry.name, "it is there already"))
         return Restored(key=self.manifest.key, entries=count, size=size, left_out=tuple(left_out))
 
     def _sound(self, entry: Entry) -> Checked:
         """Return what of an entry is whole, without the folders that ninja would take for what they are not."""
-        checked = check(entry)
-        faults = dict(checked.faults)
-        for build in _builds(entry):
-            fault = self._build_fault(entry, build)
-            if fault is not None:
-                inside = (file.name for file in entry.files if PurePosixPath(file.name).is_relative_to(build))
-                faults |= dict.fromkeys(inside, fault)
-        sound = tuple(file for file in checked.sound if file.name not in faults)
-        return Checked(entry=entry, sound=sound, faults=tuple(sorted(faults.items())))
+        faults = {build: self._build_fault(entry, build) for build in _builds(entry.files)}
+        return check(entry).without({build: fault for build, fault in faults.items() if fault is not None})
 
     def _build_fault(self, entry: Entry, build: str) -> str | None:
         """Say why ninja's folder `build` may not be restored, or None."""
@@ -167,18 +156,12 @@ class _Placing:
         place_then, digest = self.manifest.builds.get(f"{entry.compiler.name}/{build}", ("", ""))
         if place_then != str(target):
             return f"ninja's commands name the folder that it was built in, {place_then}"
-        read = read_build(entry.folder / build)
-        if read is None or read.digest(_relocated(target, entry.folder / build), target) != digest:
-            return "what it was built from has changed"
-        return None
+        read = read_build(entry.folder / build, target)
+        content = None if read is None else read.content(replace(self.contents, staged={target: entry.folder / build}))
+        return None if content is not None and content.digest == digest else "what it was built from has changed"
 
 
-def _relocated(target: Path, staged: Path) -> Callable[[Path], Path]:
-    """Return where a path is to be read while the folder `target` still lies at `staged`."""
-    return lambda path: staged / path.relative_to(target) if path.is_relative_to(target) else path
-
-
-def _builds(entry: Entry) -> list[str]:
-    """Return the folders of an entry that ninja built, below the compiler's folder."""
-    names = (PurePosixPath(file.name) for file in entry.files)
+def _builds(files: Iterable[File]) -> list[str]:
+    """Return the folders that ninja built, below the compiler's folder, of which these are the files."""
+    names = (PurePosixPath(file.name) for file in files)
     return [str(name.parent) for name in names if name.name == LOG]

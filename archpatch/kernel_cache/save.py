@@ -8,13 +8,14 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
 from archpatch.kernel_cache.archive import PER_FILE, Content, write_archive
+from archpatch.kernel_cache.contents import Contents
 from archpatch.kernel_cache.lane import Lane
-from archpatch.kernel_cache.ninja import LOG, read_build
-from archpatch.kernel_cache.place import bare_group
+from archpatch.kernel_cache.ninja import LOG, current_digest
+from archpatch.kernel_cache.place import portable
 from archpatch.kernel_cache.snapshot import Known, Snapshot, is_used
-from archpatch.kernel_cache.soundness import GROUP, Checked, check
+from archpatch.kernel_cache.soundness import Checked, check
 from archpatch.kernel_cache.store import Store
-from archpatch.kernel_cache.tree import Entry, File, Tree, read_quietly
+from archpatch.kernel_cache.tree import Entry, Tree
 from archpatch.storage.key import Key
 
 __all__ = ["Plan", "Saved", "plan_save", "save"]
@@ -48,20 +49,23 @@ class Saved:
 def save(store: Store, root: Path, *, lane: Lane, key: Key, limit: int) -> Saved:
     """Write the archive for `key` unless it exists already or nothing is new since the restore.
 
-    `limit` is the most bytes of files that go into it, each with `PER_FILE` for what an archive says of it; what was
-    not used for the most saves in a row is left out first.
+    One that the restore refused is replaced. `limit` is the most bytes of files that go into it, each with `PER_FILE`
+    for what an archive says of it; what was not used for the most saves in a row is left out first.
     """
     root = root.absolute()
     snapshot = Snapshot.read(root, lane)
-    if store.has(key) or (snapshot is not None and snapshot.exact and snapshot.key == str(key)):
+    is_refused = snapshot is not None and snapshot.refused == str(key)
+    is_restored = snapshot is not None and snapshot.exact and snapshot.key == str(key)
+    if is_restored or (store.has(key) and not is_refused):
         return Saved(archive=None, reason=f"{key} is there already", plan=Plan())
     plan = plan_save(root, lane, snapshot=snapshot, limit=limit)
-    if not plan.new:
+    if not plan.new and not (is_refused and plan.entries):
         return Saved(archive=None, reason="nothing is new", plan=plan)
     archive = store.place(key)
     fields = {"key": str(key), "lane": lane, "inputs": key.inputs, "idle": plan.idle, "builds": plan.builds}
     write_archive(archive, _content(plan.entries), fields)
-    return Saved(archive=archive, reason=f"{plan.new} entries are new", plan=plan)
+    reason = f"{plan.new} entries are new" if plan.new else "the one that was there was refused"
+    return Saved(archive=archive, reason=reason, plan=plan)
 
 
 def plan_save(root: Path, lane: Lane, *, snapshot: Snapshot | None, limit: int) -> Plan:
@@ -71,8 +75,9 @@ def plan_save(root: Path, lane: Lane, *, snapshot: Snapshot | None, limit: int) 
     left_out: list[tuple[str, str]] = []
     found: list[tuple[int, Checked]] = []
     builds: dict[str, tuple[str, str]] = {}
+    contents = Contents(root=root.resolve())
     for entry in tree.entries():
-        checked, built = _with_builds(check(entry))
+        checked, built = _with_builds(check(entry), contents)
         left_out += [(f"{entry.compiler.name}/{name}", why) for name, why in checked.faults]
         if checked.sound:
             found.append((_idle(entry, known.get(entry.name)), checked))
@@ -90,7 +95,7 @@ def plan_save(root: Path, lane: Lane, *, snapshot: Snapshot | None, limit: int) 
 
 
 def _is_new(entry: Entry, known: Known | None) -> bool:
-    return known is None or not known.restored or known.changed(entry)
+    return known is None or not known.archived or known.changed(entry)
 
 
 def _idle(entry: Entry, known: Known | None) -> int:
@@ -118,34 +123,22 @@ def _is_below(name: str, entries: list[str]) -> bool:
     return any(PurePosixPath(name).is_relative_to(entry) for entry in entries)
 
 
-def _with_builds(checked: Checked) -> tuple[Checked, dict[str, tuple[str, str]]]:
+def _with_builds(checked: Checked, contents: Contents) -> tuple[Checked, dict[str, tuple[str, str]]]:
     """Return the entry without folders of ninja's that cannot be told to be current, and what the others came from."""
-    entry, faults, builds = checked.entry, dict(checked.faults), dict[str, tuple[str, str]]()
+    entry, unclear, builds = checked.entry, list[str](), dict[str, tuple[str, str]]()
     for log in (file for file in entry.files if PurePosixPath(file.name).name == LOG):
         below = PurePosixPath(log.name).parent
-        digest = _digest(entry.folder / below)
+        digest = current_digest(entry.folder / below, contents)
         if digest is None:
-            inside = (file.name for file in entry.files if PurePosixPath(file.name).is_relative_to(below))
-            faults |= dict.fromkeys(inside, "ninja's logs do not say that it is current")
+            unclear.append(str(below))
         else:
             builds[f"{entry.compiler.name}/{below}"] = (str(entry.folder / below), digest)
-    sound = tuple(file for file in checked.sound if file.name not in faults)
-    return Checked(entry=entry, sound=sound, faults=tuple(sorted(faults.items()))), builds
-
-
-def _digest(folder: Path) -> str | None:
-    build = read_build(folder)
-    return build.digest(lambda path: path, folder) if build is not None and build.is_current(folder) else None
+    return checked.without(dict.fromkeys(unclear, "ninja's files do not prove that it is current")), builds
 
 
 def _content(entries: tuple[Checked, ...]) -> Iterator[Content]:
     for checked in entries:
         for file in checked.sound:
             name = f"{checked.entry.compiler.name}/{file.name}"
-            with contextlib.suppress(FileNotFoundError):  # a job that still runs may replace what it keeps
-                yield Content(name=name, data=_data(checked.entry, file), executable=file.executable)
-
-
-def _data(entry: Entry, file: File) -> bytes:
-    data = read_quietly(entry.path(file))
-    return bare_group(data) if PurePosixPath(file.name).name.startswith(GROUP) else data
+            with contextlib.suppress(FileNotFoundError, PermissionError):  # a job that still runs may replace it
+                yield Content(name=name, data=portable(checked.entry, file), executable=file.executable)

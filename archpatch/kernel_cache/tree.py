@@ -7,27 +7,33 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
+from typing import BinaryIO
 
 from archpatch.kernel_cache.compilers import COMPILERS, Compiler
 from archpatch.kernel_cache.lane import Lane
 from archpatch.kernel_cache.variables import folder_of
 
-__all__ = ["Entry", "File", "Tree", "is_passing", "read_quietly"]
+__all__ = ["Entry", "File", "Tree", "is_passing", "open_quietly", "read_quietly"]
 
 #: What compilers hold or write while they are at work: `tmp.pid_12_<uuid>/` of Triton, `tmp.<uuid>/` of Inductor's
-#: bundles, `.12.34.tmp` and `locks/` of Inductor, `tmp/` of DeepGEMM, `lock` of torch, `.ninja_lock` of ninja.
-_PASSING = re.compile(r"lock|locks|tmp|tmp\..*|.*\.lock|.*\.tmp|\.ninja_lock|\.archpatch.*")
+#: bundles, `.12.34.tmp` and `locks/` of Inductor, `tmp/` of DeepGEMM, `.staging/` of TileLang, `lock` of torch,
+#: `.ninja_lock` of ninja.
+_PASSING = re.compile(r"lock|locks|tmp|tmp\..*|\.staging|.*\.lock|.*\.tmp|\.ninja_lock|\.archpatch.*")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class File:
-    """A file of an entry: its name below the compiler's folder, its size, times (ns), and whether it is a program."""
+    """A file of an entry: its name below the compiler's folder, its size, times (ns), whether it is a program.
+
+    `foreign` says that it is another user's, who may not let it be read.
+    """
 
     name: str
     size: int
     modified: int
     accessed: int
     executable: bool
+    foreign: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,6 +86,12 @@ class Tree:
                 ordered = tuple(sorted(files, key=lambda file: file.name))
                 yield Entry(compiler=compiler, name=f"{compiler.name}/{name}", folder=folder, files=ordered)
 
+    def is_as_it_was(self, entry: Entry) -> bool:
+        """Tell whether an entry's folder holds now what it held when it was listed; it may have been replaced."""
+        below = PurePosixPath(entry.name.partition("/")[2])
+        before = {_state(file) for file in entry.files if below in PurePosixPath(file.name).parents}
+        return before == {_state(file) for file in self._files(entry.folder, below)}
+
     def _files(self, top: Path, below: PurePosixPath) -> Iterator[File]:
         try:
             found = list(os.scandir(top / below))
@@ -107,13 +119,18 @@ def is_passing(name: str) -> bool:
 
 def read_quietly(path: Path, size: int = -1) -> bytes:
     """Return the file's content, or its first `size` bytes, and leave the access time, which tells what a job used."""
+    with open_quietly(path) as file:
+        return file.read(size)
+
+
+def open_quietly(path: Path) -> BinaryIO:
+    """Return the opened file, as `read_quietly` reads it; links are not followed."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOATIME | os.O_NOFOLLOW)
     except PermissionError:
         # Another user's file: only its owner may hide a read.
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
-    with open(descriptor, "rb") as file:  # noqa: PTH123  # a descriptor, no path
-        return file.read(size)
+    return open(descriptor, "rb")  # noqa: PTH123  # a descriptor, no path; the caller closes it
 
 
 def _file(name: str, status: os.stat_result) -> File:
@@ -123,7 +140,12 @@ def _file(name: str, status: os.stat_result) -> File:
         modified=status.st_mtime_ns,
         accessed=status.st_atime_ns,
         executable=bool(status.st_mode & 0o100),
+        foreign=status.st_uid != os.geteuid(),
     )
+
+
+def _state(file: File) -> tuple[str, int, int]:
+    return file.name, file.size, file.modified
 
 
 def _is_text(name: str) -> bool:

@@ -10,7 +10,7 @@ from archpatch.errors import UsageError
 from archpatch.kernel_cache.compilers import COMPILERS, SETTINGS, Compiler
 from archpatch.kernel_cache.lane import Lane, find_lane
 
-__all__ = ["FORMATS", "environment", "folder_of"]
+__all__ = ["FORMATS", "environment", "folder_of", "left_to_set"]
 
 
 def environment(root: str | Path, lane: Lane | None = None) -> dict[str, str]:
@@ -32,13 +32,20 @@ def environment(root: str | Path, lane: Lane | None = None) -> dict[str, str]:
     return folders | dict(SETTINGS)
 
 
+def left_to_set(environment: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables that `environ` lacks: a later line of `$GITHUB_ENV` would override what a job has set."""
+    return {name: value for name, value in environment.items() if name not in environ}
+
+
 def folder_of(compiler: Compiler, lane: Lane) -> PurePosixPath:
     """Return the folder of a compiler's cache, below the root."""
     return (lane.timed if compiler.timed else lane.shared) / compiler.name
 
 
 def _shell(environment: Mapping[str, str]) -> str:
-    return "".join(f"export {name}='{value.replace(chr(39), _QUOTE)}'\n" for name, value in environment.items())
+    """Write lines for any POSIX shell, which set what is not set there."""
+    quoted = {name: value.replace("'", _QUOTE) for name, value in environment.items()}
+    return "".join(f"[ -n \"${{{name}+set}}\" ] || {name}='{value}'; export {name}\n" for name, value in quoted.items())
 
 
 def _lines(environment: Mapping[str, str]) -> str:

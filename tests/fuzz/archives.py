@@ -31,6 +31,8 @@ if __name__ == "__main__":
 
 from kernels import LANE, LIMIT, elf, folder, inductor_graph, key, listing, triton_kernel, write  # noqa: E402
 
+from archpatch.kernel_cache.contents import Contents  # noqa: E402
+from archpatch.kernel_cache.ninja import read_build  # noqa: E402
 from archpatch.kernel_cache.restore import Restored, restore  # noqa: E402
 from archpatch.kernel_cache.save import save  # noqa: E402
 from archpatch.kernel_cache.store import Store  # noqa: E402
@@ -49,7 +51,10 @@ _KINDS: Final = (
     *(tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.CHRTYPE, tarfile.BLKTYPE, tarfile.FIFOTYPE, tarfile.DIRTYPE),
     *(tarfile.CONTTYPE, tarfile.GNUTYPE_SPARSE, tarfile.XHDTYPE, tarfile.GNUTYPE_LONGNAME, b"Z"),
 )
-_VALUES: Final = (None, [], {}, "", 0, -1, 10**30, "../x", ["a", "b"], {"a": {"b": []}}, 1e308, True, "\0", "é" * 50)
+_VALUES: Final = (
+    *(None, [], {}, "", 0, -1, 10**30, "../x", ["a", "b"], {"a": {"b": []}}, 1e308),
+    *(True, "\0", "é" * 50, float("inf"), {"a": float("inf")}),
+)
 
 
 def _flip(data: bytes, rng: random.Random) -> bytes:
@@ -148,7 +153,15 @@ def _change_lane(data: dict[str, Any], rng: random.Random) -> None:
     data["lane"][field] = rng.choice(("sm121", "h100", "3.9.0", "none", ""))
 
 
-_ON_MANIFEST: Final = {"manifest changed": _change_manifest, "lane changed": _change_lane}
+def _change_count(data: dict[str, Any], rng: random.Random) -> None:
+    data["idle"] = {"triton/A": rng.choice((float("inf"), float("nan"), 1e308, -1, "9" * 5000, [1]))}
+
+
+_ON_MANIFEST: Final = {
+    "manifest changed": _change_manifest,
+    "lane changed": _change_lane,
+    "a count that is none": _change_count,
+}
 
 
 def _hostile_group(files: dict[str, bytes], rng: random.Random) -> None:
@@ -159,19 +172,53 @@ def _hostile_group(files: dict[str, bytes], rng: random.Random) -> None:
 
 
 def _hostile_name(files: dict[str, bytes], rng: random.Random) -> None:
-    files[rng.choice(_NAMES)] = rng.choice((b"", b"{", elf()))
+    files[rng.choice((*_NAMES, "triton/A/__grp__x\n::y.json"))] = rng.choice((b"", b"{", elf()))
+
+
+_OUTPUTS: Final = (
+    *("../../../../../../../canary", "/etc/hostname", "mine.o", "/dev/zero", "/proc/kmsg", "/", "", "x\n::y"),
+)
+#: Pieces of build files, some of which lead somewhere, grow, or go in circles.
+_STATEMENTS: Final = (
+    *("rule cc\n command = c++ -MD -MF $out.d -c $in -o $out\n depfile = $out.d\n deps = gcc\n", "build", "rule cc\n"),
+    *("build mine.o: cc main.cpp\n", "build mine.o: cc / | /dev/zero || $x\n", " deps = $deps\n", "x = $x$x$x\n", "$"),
+    *("include ../../../../canary\n", "build mine.o: phony\n", "rule cc\n command = cat /etc/passwd\n", "\0", ":\n"),
+    *("rule cc\n command = c++ -MMD -I/ -I/proc -c $in -o $out @/dev/zero\n depfile = x\n deps = gcc\n", "a = $b$b\n"),
+)
 
 
 def _hostile_build(files: dict[str, bytes], rng: random.Random) -> None:
-    output = rng.choice(("../../../../../../../canary", "/etc/hostname", "mine.o", "/dev/zero", "/proc/kmsg"))
-    stamp = rng.choice(("0", "1" * 30, "-1", "x"))
-    files["extensions/mine/.ninja_log"] = f"# ninja log v7\n0\t1\t{stamp}\t{output}\tabc\n".encode()
-    path = output.encode().ljust((len(output) + 3) // 4 * 4, b"\0") + b"\xff\xff\xff\xff"
-    record = len(path).to_bytes(4, "little") + path
-    depends = (16).to_bytes(3, "little") + b"\x80" + bytes(4) + rng.randbytes(8) + bytes(4)
-    deps = b"# ninjadeps\n\4\0\0\0" + record + depends
-    files["extensions/mine/.ninja_deps"] = rng.choice((deps, _flip(deps, rng), _cut(deps, rng)))
-    files["extensions/mine/mine.o"] = elf()
+    def mostly(honest: Any, *others: Any) -> Any:  # noqa: ANN401 - of any type
+        return honest if rng.random() < 0.9 else rng.choice(others)
+
+    output = mostly("mine.o", *_OUTPUTS)
+    log = f"# ninja log v7\n0\t1\t{mostly('0', '1' * 30, '-1', 'x')}\t{output}\tabc\n"
+    files["extensions/mine/.ninja_log"] = log.encode()
+    deps = b"# ninjadeps\n\4\0\0\0" + _path_record(output) + _path_record(mostly("/etc/hostname", *_OUTPUTS))
+    length = rng.choice((16, 16, mostly(4, 0, 3, 8, 11, 12, 2**31 - 1)))
+    words = mostly(bytes(4), rng.randbytes(4)) + rng.randbytes(8) + mostly(b"\1\0\0\0", rng.randbytes(4))
+    deps += (length | 1 << 31).to_bytes(4, "little") + words[:length]
+    files["extensions/mine/.ninja_deps"] = mostly(deps, _flip(deps, rng), _cut(deps, rng))
+    build = mostly(
+        _STATEMENTS[0] + _STATEMENTS[3], "", *("".join(rng.choices(_STATEMENTS, k=count)) for count in (3, 60))
+    )
+    files["extensions/mine/build.ninja"] = mostly(build.encode(), _flip(build.encode() or b"x", rng))
+    files["extensions/mine/mine.o"], files["extensions/mine/main.cpp"] = elf(), b"source"
+
+
+def _digest(files: dict[str, bytes], place: Path) -> str:
+    """Return what a restore will find that the folder was built from, or no digest."""
+    with tempfile.TemporaryDirectory() as work:
+        for name in (name for name in files if name.startswith("extensions/mine/")):
+            write(Path(work, Path(name).name), files[name])
+        build = read_build(Path(work), place)
+        content = build and build.content(Contents(root=place, staged={place: Path(work)}))
+    return content.digest if content else "0" * 64
+
+
+def _path_record(path: str) -> bytes:
+    data = path.encode().ljust((len(path) + 3) // 4 * 4, b"\0") + b"\xff\xff\xff\xff"
+    return len(data).to_bytes(4, "little") + data
 
 
 def _hostile_timings(files: dict[str, bytes], rng: random.Random) -> None:
@@ -250,8 +297,9 @@ class Bench:
         manifest = json.loads(members[-1][1])
         change(files, rng)
         manifest["files"] = {name: sha256(content).hexdigest() for name, content in files.items()}
-        place = str(folder(self.box / "root", "extensions") / "mine")
-        manifest["builds"] = {"extensions/mine": [place, "0" * 64]}
+        place = folder(self.box / "root", "extensions") / "mine"
+        told = [rng.choice((str(place), str(place), "/x\n::y")), _digest(files, place)]
+        manifest["builds"] = {"extensions/mine": told}
         yield from (_member(name, content) for name, content in files.items())
         yield _member(_MANIFEST, json.dumps(manifest).encode())
 

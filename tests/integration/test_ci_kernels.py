@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from commandline import PROJECT, CommandLine
 from github_runner import BY_HAND, MAIN, MERGE_GROUP, NIGHT, PULL_REQUEST, Cache, Event, Runner, StepFailed
-from kernels import triton_kernel
+from kernels import triton_kernel, write
 
 from archpatch.kernel_cache.archive import Content, opened, write_archive
 from archpatch.kernel_cache.lane import Lane, Wanted, find_lane
@@ -34,6 +34,18 @@ def test_kernels():
     told = compile_all(["80:128", "90:128"])
     with open("told.json", "w") as file:
         json.dump(told, file)
+"""
+
+#: An archpatch that fails over archives.
+FAILING = """\
+#!/bin/bash
+for word; do
+  if [[ $2 == restore && $word == --store=* && -f ${{word#--store=}} ]]; then
+    echo "Traceback (most recent call last):" >&2
+    exit 1
+  fi
+done
+PATH={path} exec archpatch "$@"
 """
 
 
@@ -131,6 +143,16 @@ def test_a_cache_is_no_larger_than_it_may_be(runner: Runner) -> None:
     assert save(runner, restored, workspace) == "false"
     triton_kernel(Path(restored["root"]), "small", lane=lane())
     assert save(runner, restored, workspace) == "true"
+
+
+def test_the_job_goes_on_without_an_archive_over_which_archpatch_fails(runner: Runner) -> None:
+    assert pretended(runner, "add") == ("false", "true")
+    path = runner.environ["PATH"]
+    failing = write(runner.scratch / "bin" / "archpatch", FAILING.format(path=path))
+    failing.chmod(0o755)
+    broken = replace(runner, environ={**runner.environ, "PATH": f"{failing.parent}{os.pathsep}{path}"})
+    assert pretended(broken, "mul", extra="more=1") == ("false", "true")
+    assert "- a save would write 1 entries, 1 of them new, " in "".join(broken.summary)
 
 
 def test_the_key_is_that_of_the_archive_where_the_job_changed_its_sources(runner: Runner) -> None:

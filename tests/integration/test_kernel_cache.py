@@ -301,6 +301,62 @@ def test_a_torch_extension_is_built_once_and_again_when_a_header_changes(place: 
     assert first.run(script, source)["built"] > restored
 
 
+PLAIN = """\
+rule compile
+  command = c++ {flags} -MF $out.d -isystem {source} -c $in -o $out
+  depfile = $out.d
+  deps = gcc
+rule link
+  command = c++ -shared $in -o $out
+rule copy
+  command = cp $in $out
+{steps}
+build plain.so: link plain.o
+default plain.so
+"""
+COMPILED = "build plain.o: compile {source}/plain.cpp"
+COPIED = "build plain.cpp: copy {source}/plain.cpp\nbuild plain.o: compile plain.cpp"
+
+
+@pytest.mark.parametrize(
+    ("flags", "steps", "change", "saved"),
+    [
+        ("-MD", COMPILED, None, True),
+        ("-MMD", COMPILED, None, True),
+        ("-MD", COMPILED, "plain.h", True),
+        ("-MMD", COMPILED, "plain.h", True),
+        ("-MMD", COMPILED, "new.h", True),
+        ("-MD", COPIED, "plain.cpp", False),
+    ],
+)
+def test_ninja_has_nothing_to_do_only_where_nothing_changed(
+    flags: str, steps: str, change: str | None, *, saved: bool, place: Path
+) -> None:
+    built, source = folder(place / "root", "extensions") / "plain", place / "source"
+    source.mkdir()
+    (source / "plain.h").write_text("#define VALUE 1\n")
+    (source / "plain.cpp").write_text("#include <plain.h>\nint value() { return VALUE; }\n")
+    built.mkdir(parents=True)
+    (built / "build.ninja").write_text(PLAIN.format(flags=flags, source=source, steps=steps.format(source=source)))
+
+    def ninja() -> str:
+        command = [Path(sys.executable).with_name("ninja"), "-C", built]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()[-1]
+
+    assert ninja() != "ninja: no work to do." == ninja()
+    archive = save(Store(place / "store"), place / "root", lane=LANE, key=key(), limit=LIMIT).archive
+    assert (archive is not None) == saved
+    if not saved:
+        return
+    shutil.rmtree(place / "root")
+    if change:
+        (source / change).write_text("#define VALUE 2\n")
+    restore_from(place / "store", place / "root")
+    assert built.exists() == (change is None)
+    if change is None:
+        assert ninja() == "ninja: no work to do."
+
+
 # --- the variables -----------------------------------------------------------------------------
 
 #: One file of a package, without all that the package imports.

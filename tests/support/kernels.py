@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import pickle
 from datetime import date
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from archpatch.kernel_cache.compilers import COMPILERS, Compiler
 from archpatch.kernel_cache.job_key import Job, job_key
@@ -92,6 +95,19 @@ def age(path: Path, seconds: float) -> None:
     for each in [path, *path.rglob("*")]:
         stamp = each.stat().st_mtime - seconds
         os.utime(each, (stamp, stamp))
+
+
+def hide(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
+    """Make files of these names, and all else, another user's, and let nobody read them, root neither."""
+    opened = os.open
+
+    def guarded(path: Path, *arguments: Any) -> int:  # noqa: ANN401 - what os.open takes
+        if Path(path).name in names:
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return opened(path, *arguments)
+
+    monkeypatch.setattr(os, "geteuid", lambda: -1)
+    monkeypatch.setattr(os, "open", guarded)
 
 
 def use(path: Path) -> None:

@@ -11,7 +11,10 @@ said=$(archpatch cache restore "${arguments[@]}" "--store=$archive" 2>&1) || sta
 echo "- ${said//$'\n'/$'\n- '}" | tee -a "$GITHUB_STEP_SUMMARY"
 # Nothing but what this job compiles may be saved from there.
 rm -f -- "$archive"
+# 1: archpatch failed over it. What the root holds is noted all the same.
+if [[ $status -eq 1 ]]; then
+  archpatch cache restore "${arguments[@]}" "--store=$archive"
 # 5: it was refused. The job compiles all of it.
-if [[ $status -ne 0 && $status -ne 5 ]]; then
+elif [[ $status -ne 0 && $status -ne 5 ]]; then
   exit "$status"
 fi
