@@ -168,11 +168,12 @@ def test_a_header_of_the_system_that_came_after_the_build_is_told_whatever_its_t
     tmp_path: Path, built: Path, cxx: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ninja_needs, "_SYSTEM_INCLUDES", (tmp_path / "system",))
+    system = write(tmp_path / "system" / "x.h")
     write(built / ".ninja_log", (built / ".ninja_log").read_text().replace(str(BUILT), str(time.time_ns())))
     write(built / "build.ninja", rules(cxx, "-MMD") + STEPS)
     assert current_digest(built, Contents(root=tmp_path / "root")) is not None
     time.sleep(0.02)
-    os.utime(write(tmp_path / "system" / "x.h"), ns=(BEFORE, BEFORE))  # as package managers do
+    os.utime(write(system, b"another"), ns=(BEFORE, BEFORE))  # as package managers do
     assert current_digest(built, Contents(root=tmp_path / "root")) is None
 
 
