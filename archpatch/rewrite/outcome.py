@@ -22,7 +22,7 @@ __all__ = [
 ]
 
 #: Part of every build fingerprint: raised once per release in which an input gives other bytes than in the one before.
-REWRITE_GENERATION: Final = 5
+REWRITE_GENERATION: Final = 6
 
 PairAction = Action | Literal["guarded"]
 """What becomes of a pair of the text; `guarded`: the guard decides when `setup.py` runs."""
