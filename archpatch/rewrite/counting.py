@@ -58,14 +58,19 @@ class _Flow(Values):
 
     def _statement(self, node: ast.AST) -> None:  # noqa: C901, PLR0912 - a table of statements
         match node:
-            case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
-                pass
+            case ast.FunctionDef(decorator_list=parts) | ast.AsyncFunctionDef(decorator_list=parts):
+                for part in parts:
+                    self.count(part)
+            case ast.ClassDef(decorator_list=parts, bases=bases, keywords=keywords):
+                for part in (*parts, *bases, *(keyword.value for keyword in keywords)):
+                    self.count(part)
             case ast.Assign(targets=targets, value=value):
                 for target in targets:
                     self.bind(target, value)
                 for one, other in permutations((each for each in targets if key_of(each)), 2):
                     self.bind(one, other)
-            case ast.AnnAssign(target=target, value=value):
+            case ast.AnnAssign(target=target, annotation=annotation, value=value):
+                self.count(annotation)
                 if value:
                     self.bind(target, value)
             case ast.AugAssign(target=target, op=ast.Add(), value=value):
@@ -79,9 +84,9 @@ class _Flow(Values):
             case ast.Expr(value=value):
                 self.value(value)
             case ast.AST():
-                for part in ast.iter_child_nodes(node):
-                    if isinstance(part, ast.expr):
-                        self.count(part)
+                for child in ast.iter_child_nodes(node):
+                    if isinstance(child, ast.expr):
+                        self.count(child)
 
     def _loop(self, loop: ast.For | ast.AsyncFor) -> None:
         held = self.value(loop.iter)
@@ -109,5 +114,5 @@ def _only_puts(statement: ast.stmt, name: str) -> bool:
         case ast.Expr(value=ast.Call(func=ast.Name(id="print"))):
             return True
         case ast.If(test=test, body=body, orelse=orelse):
-            return is_settled(test) and all(_only_puts(part, name) for part in (*body, *orelse))
+            return is_settled(test, name) and all(_only_puts(part, name) for part in (*body, *orelse))
     return False

@@ -100,11 +100,17 @@ def is_namespace(node: ast.expr) -> bool:
     return False
 
 
-def is_settled(test: ast.expr) -> bool:
-    """Whether a condition is about what it is given alone, and not about how often it was asked."""
-    parts = list(ast.walk(test))
-    calls = (called(part)[0] for part in parts if isinstance(part, ast.Call))
-    return _STATEFUL.isdisjoint(calls) and not any(isinstance(part, ast.NamedExpr) for part in parts)
+def is_settled(test: ast.expr, name: str) -> bool:
+    """Whether a condition is about what `name` holds, and not about how often it was asked."""
+    return not any(
+        isinstance(part, ast.NamedExpr)
+        or (isinstance(part, ast.Call) and (called(part)[0] in _STATEFUL or not _mentions(part, name)))
+        for part in ast.walk(test)
+    )
+
+
+def _mentions(node: ast.expr, name: str) -> bool:
+    return any(isinstance(part, ast.Name) and part.id == name for part in ast.walk(node))
 
 
 def defaults(arguments: ast.arguments) -> Iterator[tuple[str, ast.expr]]:

@@ -36,9 +36,9 @@ _COPIES: Final = frozenset({"chain", "copy", "deepcopy", "deque", "list", "tuple
 #: These are functions of a module, or methods of a text that is no flag.
 _IN_MODULES: Final = frozenset({"chain", "copy", "deepcopy", "deque", "from_iterable", "join", "split"})
 _PUTS: Final = frozenset({"append", "appendleft", "extend", "insert", "setdefault", "update"})
-#: Methods of a list that go by no place, and of a text that keep all that is in it.
+#: Methods of a list that go by no place, and of a text that keep all that is in it, with as many arguments.
 _PLACELESS: Final = frozenset({"append", "appendleft", "clear", "copy", "count", "extend"})
-_KEEPING: Final = frozenset({"encode", "lstrip", "replace", "rstrip", "strip"})
+_KEEPING: Final = {"encode": 0, "lstrip": 0, "replace": 2, "rstrip": 0, "strip": 0}
 #: Methods that a list has not.
 _LOOKUPS: Final = frozenset({"get", "items", "keys", "setdefault", "update", "values"})
 
@@ -219,7 +219,7 @@ class Values(Names):
         targets = [key_of(generator.target) for generator in node.generators]
         for generator, target in zip(node.generators, targets, strict=True):
             is_kept = isinstance(node.elt, ast.Name) and target == node.elt.id and targets.count(target) == 1
-            self.generator(generator, is_kept=is_kept and all(map(is_settled, generator.ifs)))
+            self.generator(generator, is_kept=is_kept and all(is_settled(test, target) for test in generator.ifs))
         return self.value(node.elt).wrapped
 
     def generator(self, generator: ast.comprehension, *, is_kept: bool) -> None:
@@ -228,7 +228,8 @@ class Values(Names):
         if TEXT in held or not is_kept:
             self.counts(generator.iter, held)
         self.each(generator.target, generator.iter, held)
-        self._all(generator.ifs)
+        for test in generator.ifs:
+            self.counts(test, self.value(test))
 
     def _call(self, node: ast.Call) -> Held:
         name, receiver = called(node)
@@ -263,9 +264,9 @@ class Values(Names):
         match name, node.args:
             case (("any" | "all"), [ast.GeneratorExp(generators=generators) as each]):
                 for generator in generators:
-                    self.each(generator.target, generator.iter, self.value(generator.iter))
-                    self._all(generator.ifs)
-                self.value(each.elt)
+                    tests = (each.elt, *generator.ifs)
+                    self.generator(generator, is_kept=all(is_settled(test, key_of(generator.target)) for test in tests))
+                self.counts(each.elt, self.value(each.elt))
                 return NOTHING
             case name, parts if name in _COPIES and not node.keywords:
                 return union(
@@ -307,8 +308,8 @@ class Values(Names):
                 is_placeless = True
             case "split", [] | [_] if LIST not in held and not node.keywords:
                 return LIST
-            case name, _ if name in _KEEPING and LIST not in held:
-                self._all(node.args)
+            case name, parts if _KEEPING.get(name) == len(parts) and LIST not in held:
+                self._all(parts)
                 return held
         if not is_placeless:
             self.counts(node, held)
