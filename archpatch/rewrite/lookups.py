@@ -10,6 +10,7 @@ from archpatch.rewrite.tree import Spot
 
 __all__ = ["REPORTS", "call_name", "is_looked_at"]
 
+#: Calls that only say something.
 REPORTS: Final = frozenset({"print", "warn", "warning", "info", "debug", "error", "critical", "exception", "log"})
 _QUESTIONS: Final = frozenset(
     {"startswith", "endswith", "count", "find", "rfind", "fullmatch", "search", "exit", "echo"}
