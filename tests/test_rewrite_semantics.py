@@ -24,6 +24,38 @@ CONDITIONS = ("c", "d", "e")
 WORLDS = list(product((False, True), repeat=len(CONDITIONS)))
 HEAD = "import itertools, shlex\nfrom itertools import chain\n"
 
+#: What makes the list `u` of `f` whatever the places and the number of its elements.
+KEEPS = (
+    "u = f[:]",
+    "u = list(f) + ['-g']",
+    "u = [word for word in f if word != '-O3']",
+    "u = []\nfor word in f:\n    if word:\n        u.append(word)",
+    "u = ' '.join(f).split()",
+    "def more(words):\n    return ['-g', *words]\nu = more(f)",
+    "args = {'nvcc': f}\nargs['nvcc'] += ['-g']\nu = args['nvcc']",
+    "u = f\nu.insert(0, '-g')",
+    "u = f\nprint('-g' in u, file=None if c else None) if u is None else None",
+)
+#: And what goes by them.
+COUNTS = (
+    "u = f[1:]",
+    "u = [*f, '-g', '-g']\nfirst, second, *u = u",
+    "u = [word for place, word in enumerate(f) if place]",
+    "u = list(itertools.islice(f, 1, None))",
+    "u = f if len(f) > 2 else []",
+    "def last(words):\n    return words[-2:]\nu = last(f)",
+    "u = f\nf.append('-g')\nu[0] = '-g'",
+    "u = []\nfor word in f:\n    u.append(word)\n    u.append('-g')",
+    "f.insert(0, '-g')\nf.insert(2, '-O3')\nu = f",
+    "u = list(reversed(f))",
+    "args = {'nvcc': f}\nu = args['nvcc'][::2]",
+    "u = f or ['-g']",
+    "u = ['-g'] * len(f)",
+    "f.append('-g')\nf.pop(0)\nu = f",
+    "u = [*[(f, word) for word in f], ([], '')][1:][0][0] if len(f) > 1 else f",
+    "u = [list(f), *[[word] for word in f]][1 if f else 0]",
+)
+
 REQUESTS: list[tuple[Request, Policy]] = [
     (ArchRequest.parse("9.0"), Policy()),
     (ArchRequest.parse("8.0;9.0+PTX"), Policy()),
@@ -44,10 +76,10 @@ class Author:
         self.rng = random.Random(seed)  # noqa: S311 - cases for a test
         self.names = self.rng.choice((("f",), ("f", "g")))
 
-    def program(self) -> str:
+    def program(self, use: str = "") -> str:
         lines = [f"{name} = {self.list_()}" for name in self.names]
         lines += [self.statement(self.rng.choice(self.names)) for _ in range(self.rng.randint(0, 4))]
-        return HEAD + "\n".join(lines) + "\n"
+        return HEAD + "\n".join([*lines, use]) + "\n"
 
     def flag(self) -> list[str]:
         arch = self.rng.choice(ARCHS)
@@ -160,3 +192,28 @@ def test_each_list_is_what_the_rules_give_in_each_world(start: int) -> None:
                     assert words.count("") == was.count("")
         outcomes.add((outcome.outcome, getattr(outcome, "guarded", False)))
     assert {("rewritten", False), ("rewritten", True), ("refused", False)} <= outcomes
+
+
+@pytest.mark.parametrize("start", range(1000, 1400, 50))
+def test_a_list_made_of_another_is_what_the_rules_give_unless_a_guard_sees_to_it(start: int) -> None:
+    guarded = {"keeps": 0, "counts": 0}
+    for seed in range(start, start + 50):
+        author = Author(seed)
+        kind = author.rng.choice(("keeps", "counts"))
+        source = author.program(author.rng.choice(KEEPS if kind == "keeps" else COUNTS))
+        before = {world: lists_of(source, ("u",), world)["u"] for world in WORLDS}
+        request, policy = author.rng.choice(REQUESTS)
+        outcome = rewrite_source(source.encode(), request, policy=policy)
+        if isinstance(outcome, Refused):
+            continue
+        guarded[kind] += "counted" in {found.shape for found in outcome.sources}
+        if not outcome.guarded:
+            for world, was in before.items():
+                words = lists_of(outcome.source.decode(), ("u",), world)["u"]
+                flags, problems = parse_flags(words), parse_flags(was).problems
+
+                assert not flags.problems or problems, source
+                assert problems or {pair.device_code for pair in flags.pairs} == wanted(was, request, policy), source
+                assert [word for word in words if word in OTHERS] == [word for word in was if word in OTHERS], source
+    assert guarded["counts"]
+    assert not guarded["keeps"]

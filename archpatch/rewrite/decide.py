@@ -14,7 +14,7 @@ from archpatch.errors import NoMatchingArch
 from archpatch.rewrite.outcome import FlagSource
 from archpatch.rewrite.rows import Branch, Group, Unit
 
-__all__ = ["Fate", "conditional", "decide", "doubts"]
+__all__ = ["Fate", "conditional", "decide", "doubts", "needs_no_worlds"]
 
 #: With more conditions around the flags of one list, the guard is cheaper than to go through all combinations.
 _MOST_CONDITIONS: Final = 8
@@ -65,7 +65,7 @@ def doubts(fates: Sequence[Fate], request: Request, policy: Policy, lines: Mappi
             yield FlagSource(line=line, shape="several-archs", reason="of several -arch, nvcc takes the last one alone")
         elif not _is_right(group, request, policy):
             yield FlagSource(line=line, shape="group", reason="alone, the list at this line needs another choice")
-        elif not _needs_no_worlds(request, policy) and not _is_right_in_all_worlds(group, request, policy):
+        elif not needs_no_worlds(request, policy) and not _is_right_in_all_worlds(group, request, policy):
             yield FlagSource(line=line, shape="conditional", reason="what is chosen depends on conditions")
 
 
@@ -89,7 +89,7 @@ def _shared(group: Sequence[Fate]) -> set[Branch]:
     return set(group[0].unit.row.branches).intersection(*(fate.unit.row.branches for fate in group))
 
 
-def _needs_no_worlds(request: Request, policy: Policy) -> bool:
+def needs_no_worlds(request: Request, policy: Policy) -> bool:
     """Whether each pair stays or goes whatever other pairs there are.
 
     Where a condition is false and nothing remains, capture finds an extension that has lost all.

@@ -12,10 +12,12 @@ from archpatch.rewrite.calls import Put
 from archpatch.rewrite.rows import Branch, Group, branches, scope
 from archpatch.rewrite.tree import Spot, Tree
 
-__all__ = ["looped_into"]
+__all__ = ["looped_into", "stays_inside"]
 
 #: What stands in these runs later than the loop around them.
 _LATER: Final = (ast.Lambda, ast.FunctionDef, ast.AsyncFunctionDef, ast.GeneratorExp)
+
+_COMPREHENSIONS: Final = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
 #: These read a variable without naming it.
 _READERS: Final = frozenset({"globals", "locals", "vars"})
@@ -42,7 +44,7 @@ def looped_into(
             asynchronous=None,
         ):
             put = read_put(small)
-            if put and _is_name(put[1], name) and not _mentions(put[0], name) and _stays_inside(name, tree.syntax):
+            if put and _is_name(put[1], name) and not _mentions(put[0], name) and stays_inside(name, tree.syntax):
                 # A loop over elements that are there runs: only what is around it may not.
                 return Group(scope(loop), tree.name(put[0])), branches(loop)
     return None
@@ -63,14 +65,31 @@ def _mentions(node: cst.CSTNode, name: str) -> bool:
     return _is_name(node, name) or any(_mentions(part, name) for part in node.children)
 
 
-def _stays_inside(name: str, syntax: ast.Module) -> bool:
-    """Whether each use of `name` stands in exactly one loop over it: behind or around that it is the last element."""
+def stays_inside(name: str, syntax: ast.Module) -> bool:
+    """Whether each use of `name` stands in exactly one loop over it: behind or around that it is the last element.
+
+    What a comprehension calls so is another variable.
+    """
     if any(isinstance(node, ast.Name) and node.id in _READERS for node in ast.walk(syntax)):
         return False
     loops = (node for node in ast.walk(syntax) if isinstance(node, ast.For) and _uses(node.target, name))
     parts = (part for loop in loops for part in (loop.target, *loop.body))
     inside = [id(use) for part in parts for use in _at_once(part, name)]
-    return sorted(inside) == sorted(id(node) for node in ast.walk(syntax) if _uses(node, name))
+    uses = [id(node) for node in ast.walk(syntax) if _uses(node, name)]
+    other = _of_comprehensions(name, syntax)
+    return sorted(use for use in inside if use not in other) == sorted(use for use in uses if use not in other)
+
+
+def _of_comprehensions(name: str, syntax: ast.Module) -> set[int]:
+    """Return the `id` of each use of `name` that is the variable of a comprehension, seen nowhere else."""
+    found: set[int] = set()
+    for node in ast.walk(syntax):
+        if isinstance(node, _COMPREHENSIONS) and any(
+            _uses(part, name) for each in node.generators for part in ast.walk(each.target)
+        ):
+            outside = {id(part) for part in ast.walk(node.generators[0].iter)}
+            found |= {id(part) for part in ast.walk(node) if _uses(part, name) and id(part) not in outside}
+    return found
 
 
 def _at_once(node: ast.AST, name: str) -> Iterator[ast.AST]:

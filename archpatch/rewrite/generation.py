@@ -7,4 +7,4 @@ from typing import Final
 __all__ = ["REWRITE_GENERATION"]
 
 #: Part of every build fingerprint: raised once per release in which an input gives other bytes than in the one before.
-REWRITE_GENERATION: Final = 5
+REWRITE_GENERATION: Final = 6

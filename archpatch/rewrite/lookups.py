@@ -8,9 +8,10 @@ import libcst as cst
 
 from archpatch.rewrite.tree import Spot
 
-__all__ = ["call_name", "is_looked_at"]
+__all__ = ["REPORTS", "call_name", "is_looked_at"]
 
-_REPORTS: Final = frozenset({"print", "warn", "warning", "info", "debug", "error", "critical", "exception", "log"})
+#: Calls that only say something.
+REPORTS: Final = frozenset({"print", "warn", "warning", "info", "debug", "error", "critical", "exception", "log"})
 _QUESTIONS: Final = frozenset(
     {"startswith", "endswith", "count", "find", "rfind", "fullmatch", "search", "exit", "echo"}
 )
@@ -57,7 +58,7 @@ def _asks(call: cst.Call, is_first: bool) -> bool:  # noqa: FBT001 - private, an
     root, name = call_name(call)
     if name == "write" and _is_console(call.func):
         return True
-    if name in _REPORTS or name in _QUESTIONS or (name in _LOOKUPS and is_first):
+    if name in REPORTS or name in _QUESTIONS or (name in _LOOKUPS and is_first):
         return True
     return root == "re" and name not in ("sub", "subn")
 

@@ -8,7 +8,8 @@ from typing import Final
 
 from archpatch.arch.selection import Policy, Request, Selection
 from archpatch.errors import NoMatchingArch
-from archpatch.rewrite.decide import Fate, decide, doubts
+from archpatch.rewrite.counting import counted_lines
+from archpatch.rewrite.decide import Fate, decide, doubts, needs_no_worlds
 from archpatch.rewrite.guard import torch_list
 from archpatch.rewrite.outcome import FlagSource, Refusal, Refused
 from archpatch.rewrite.reading import File
@@ -46,7 +47,8 @@ def prove(file: File, request: Request, policy: Policy) -> Proof | Refused:
             selection, fates = decide(file.units, request, policy)
         except NoMatchingArch as error:
             return file.refused(no_match=error)
-        sources = (*doubts(fates, request, policy, file.lines), *_hindrances(file, fates))
+        sources = tuple(doubts(fates, request, policy, file.lines))
+        sources += tuple(_hindrances(file, fates, one_by_one=needs_no_worlds(request, policy)))
         if not sources:
             return Proof(fates=fates, selection=selection)
     refusals = list(_unreachable(file)) if sources else []
@@ -75,9 +77,19 @@ def _sources(file: File, found: Sequence[Sign], request: Request) -> Iterator[Fl
         yield flag_source("not-in-torch", file.stripped.line_before(line))
 
 
-def _hindrances(file: File, fates: Sequence[Fate]) -> Iterator[FlagSource]:
-    """Yield what stands in the way of edits, where there are any."""
-    if any(fate.dropped or fate.added for fate in fates):
+def _hindrances(file: File, fates: Sequence[Fate], *, one_by_one: bool) -> Iterator[FlagSource]:
+    """Yield what stands in the way of edits, where there are any.
+
+    What goes by the places of flags, or by their number, stands in the way where it would see others; and, unless each
+    pair is chosen `one_by_one`, where it gives an extension only some of the flags that were chosen together.
+    """
+    edited = [fate for fate in fates if fate.dropped or fate.added]
+    nodes = [item.node for fate in (edited if one_by_one else fates) for item in fate.unit.items]
+    # A bare `sm_80` has no line of its own there: its option, which goes with it, has.
+    lines = {file.stripped.line_within(file.line(node)) for node in nodes if id(node) in file.lines}
+    for line in counted_lines(lines, file.tree.syntax):
+        yield flag_source("counted", file.stripped.line_before(line))
+    if edited:
         yield from (flag_source("tested", file.line(spot.node)) for spot in file.tested)
         if not file.is_exact:
             yield flag_source("not-reproducible", 1)

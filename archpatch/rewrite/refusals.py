@@ -72,6 +72,7 @@ _GUARDED: Final[dict[str, str]] = {
     "computed-value": "the value of this option is not a literal",
     "concatenation": "the flag is put together at run time",
     "conditional-expression": "the flag depends on a condition inside an expression",
+    "counted": "something here goes by the places or the number of the flags, or nobody can tell",
     "default-argument": "the flags are a function's default argument",
     "dict-value": "the flag is the value of a dict, which says nothing about where it goes",
     "f-string": "the flag is put together at run time",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Iterator, Mapping
 from typing import Final
 
@@ -18,10 +17,9 @@ _REASON: Final = "the flag is inserted at a position, which others may rely on"
 
 
 def rows(tree: Tree, finds: Mapping[int, Find]) -> Iterator[Row | Stray]:
-    """Yield each run of inserts in front of one list that has an arch flag in it, where nobody counts its elements."""
+    """Yield each run of inserts in front of one list that has an arch flag in it."""
     for run in runs(tree, finds, _insert):
-        if not _is_counted(tree.code(run.receiver), tree.syntax):
-            yield run.row(backwards=True)
+        yield run.row(backwards=True)
     yield from (Stray(find.node, "insert", _REASON) for find in handed_to("insert", finds))
 
 
@@ -37,23 +35,4 @@ def _insert(statement: cst.CSTNode) -> Put | None:
             )
         ):
             return receiver, value
-    return None
-
-
-def _is_counted(receiver: str, syntax: ast.Module) -> bool:
-    """Whether something in the file goes by the places of the list's elements, which flags that go would shift."""
-    name = ast.unparse(ast.parse(f"({receiver})", mode="eval"))
-    lists = (_counted(node) for node in ast.walk(syntax))
-    return any(ast.unparse(node) == name for node in lists if node)
-
-
-def _counted(node: ast.AST) -> ast.expr | None:
-    """Return the list of which an element is named by its place, or gets one."""
-    match node:
-        case ast.Call(func=ast.Attribute(attr="insert"), args=[ast.Constant(value=0), _]):
-            return None
-        case ast.Call(func=ast.Attribute(value=value, attr="insert")) | ast.Subscript(value=value):
-            return value
-        case ast.Call(func=ast.Attribute(value=value, attr="pop"), args=[_]):
-            return value
     return None
