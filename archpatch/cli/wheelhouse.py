@@ -36,6 +36,7 @@ def list_(wheelhouse: Path, gpu: str | None, as_json: bool) -> None:
     house = _open(wheelhouse)
     entries = house.entries() if gpu is None else house.entries_for(filed_gpu(house, gpu))
     rows = [(entry, house.gpus_of(entry)) for entry in entries]
+    _warn_of_damage(house, None if gpu is None else filed_gpu(house, gpu))
     if as_json:
         print_json("wheelhouse-list", {"wheels": [_to_json(entry, gpus) for entry, gpus in rows]})
         return
@@ -75,6 +76,7 @@ def path(package: str | None, wheelhouse: Path, gpu: str | None, python: str | N
             raise _not_filed(shelf, (), python)
         click.echo(folder)
         return
+    _refuse_damage(shelf, (package,), python)
     found = list(shelf.entries([package]))
     if not found:
         raise _not_filed(shelf, (package,), python)
@@ -95,6 +97,7 @@ def requirements(packages: tuple[str, ...], wheelhouse: Path, gpu: str, python: 
     from packaging.utils import canonicalize_name
 
     shelf = _shelf(wheelhouse, gpu, python)
+    _refuse_damage(shelf, packages, python)
     newest = shelf.newest(packages)
     missing = tuple(package for package in packages if canonicalize_name(package) not in newest)
     if missing or not newest:
@@ -110,7 +113,9 @@ def requirements(packages: tuple[str, ...], wheelhouse: Path, gpu: str, python: 
 @json_option
 def index(wheelhouse: Path, as_json: bool) -> None:
     """Write the static index: pages for pip and uv, and one for people; from then on it is kept up to date."""
-    folder = _house(wheelhouse).write_index()
+    house = _house(wheelhouse)
+    folder = house.write_index()
+    _warn_of_damage(house)
     if as_json:
         indexes = sorted(str(page.parent) for page in folder.glob("*/*/index.json"))
         print_json("wheelhouse-index", {"folder": str(folder), "indexes": indexes})
@@ -176,6 +181,30 @@ def _shelf(wheelhouse: Path, gpu: str | None, python: str | None) -> Shelf:
         )
     inputs = {"python": interpreter.abi_tag, "platform": interpreter.platform_tag}
     return Shelf(house=house, stack=Stack(torch=torch.version, cuda=torch.cuda), inputs=inputs, gpu=name)
+
+
+def _warn_of_damage(house: Wheelhouse, gpu: str | None = None) -> None:
+    from archpatch.wheelhouse.damage import damages
+
+    for damage in damages(house, gpu):
+        warn(f"left out, since it is damaged: {damage.problem}")
+
+
+def _refuse_damage(shelf: Shelf, packages: Sequence[str], python: str | None) -> None:
+    """Raise `WheelhouseDamaged` where a wheel that would be the answer is damaged: without it, a job would lack it."""
+    from archpatch.errors import WheelhouseDamaged
+    from archpatch.wheelhouse.shelf import requirement_for
+
+    damaged = shelf.damaged(packages)
+    if not damaged:
+        return
+    known = [requirement_for(damage.record) for damage in damaged if damage.record is not None]
+    lines = [_build(shelf, known, python)] if known else []
+    if len(known) < len(damaged):
+        lines.append("Build what has no record again from where it came from: a folder, a repository, or a release.")
+        lines.append(_build(shelf, ["SOURCE"], python))
+    problems = "; ".join(damage.problem for damage in damaged)
+    raise WheelhouseDamaged(f"what would be installed is damaged: {problems}", remedy="\n".join(lines))
 
 
 def _not_filed(shelf: Shelf, packages: Sequence[str], python: str | None) -> MissingFile:
