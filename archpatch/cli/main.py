@@ -13,6 +13,7 @@ from typing import NoReturn
 import click
 
 from archpatch import __version__
+from archpatch.cli.options import option
 from archpatch.cli.settings import Settings
 from archpatch.errors import ArchpatchError, DiskFull, UsageError
 
@@ -51,7 +52,7 @@ class _Commands(click.Group):
 
 @click.command(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(__version__, prog_name="archpatch")
-@click.option(
+@option(
     "--config",
     type=click.Path(path_type=Path, dir_okay=False),
     envvar="ARCHPATCH_CONFIG",

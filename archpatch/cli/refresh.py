@@ -14,6 +14,7 @@ from archpatch.cli.options import (
     build_options,
     json_option,
     offline_option,
+    option,
     policy_options,
     terms_from,
     toolkit_option,
@@ -56,10 +57,10 @@ class _Report:
 @toolkit_option
 @offline_option
 @build_options
-@click.option("--cell", "ids", multiple=True, metavar="ID", help="Only this cell, as plan names it. Repeatable.")
-@click.option("--dry-run", is_flag=True, help="Say what would be built and pruned, and do neither.")
-@click.option("--report", type=click.Path(path_type=Path), help="Write what came of it to this JSON file.")
-@click.option("--summary", type=click.Path(path_type=Path), help="Append a Markdown table: a CI's step summary.")
+@option("--cell", "ids", multiple=True, metavar="ID", help="Only this cell, as plan names it. Repeatable.")
+@option("--dry-run", is_flag=True, help="Say what would be built and pruned, and do neither.")
+@option("--report", type=click.Path(path_type=Path), help="Write what came of it to this JSON file.")
+@option("--summary", type=click.Path(path_type=Path), help="Append a Markdown table: a CI's step summary.")
 @json_option
 @click.pass_context
 def command(ctx: click.Context, /, ids: tuple[str, ...], dry_run: bool, as_json: bool, **options: Any) -> int:

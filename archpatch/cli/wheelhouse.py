@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from archpatch.cli.options import json_option, python_option, wheelhouse_option
+from archpatch.cli.options import json_option, option, python_option, wheelhouse_option
 from archpatch.cli.show import print_json, print_table, warn
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ def command() -> None:
     """Look into a wheelhouse: list, path, requirements, index, verify."""
 
 
-gpu_option = click.option("--gpu", metavar="TYPE", help="Only what is filed for this GPU type.")
+gpu_option = option("--gpu", metavar="TYPE", help="Only what is filed for this GPU type.")
 
 
 @command.command("list")
@@ -59,7 +59,7 @@ def list_(wheelhouse: Path, gpu: str | None, as_json: bool) -> None:
 @command.command("path")
 @click.argument("package", required=False)
 @wheelhouse_option
-@click.option("--gpu", metavar="TYPE", help="The GPU type.")
+@option("--gpu", metavar="TYPE", help="The GPU type.")
 @python_option
 def path(package: str | None, wheelhouse: Path, gpu: str | None, python: str | None) -> None:
     """Print the folder of a GPU type for pip's --find-links, or the path of one package's wheel."""
@@ -90,7 +90,7 @@ def path(package: str | None, wheelhouse: Path, gpu: str | None, python: str | N
 @command.command("requirements")
 @click.argument("packages", nargs=-1)
 @wheelhouse_option
-@click.option("--gpu", metavar="TYPE", required=True, help="The GPU type.")
+@option("--gpu", metavar="TYPE", required=True, help="The GPU type.")
 @python_option
 def requirements(packages: tuple[str, ...], wheelhouse: Path, gpu: str, python: str | None) -> None:
     """Print pinned requirement lines for pip and uv: NAME @ file://...#sha256=..."""
