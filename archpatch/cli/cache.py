@@ -173,9 +173,12 @@ def restore(root: Path, store: Path, max_size: int, form: str, as_json: bool, **
 @json_option
 def save(root: Path, store: Path, max_size: int, form: str, as_json: bool, **options: Any) -> None:
     """Write the kernels into an archive, unless the exact key is there already or nothing is new."""
+    from archpatch.errors import MissingFile
     from archpatch.kernel_cache.save import save as write
     from archpatch.kernel_cache.store import Store
 
+    if not root.is_dir():
+        raise MissingFile(f"{root} is no folder", remedy="Name the root that cache restore was given with --root.")
     lane = _lane(options)
     key = _key(options, lane)
     done = write(Store(store), root, lane=lane, key=key, limit=max_size << 20)
