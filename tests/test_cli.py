@@ -148,6 +148,13 @@ def test_a_command_of_a_group_takes_its_settings_too(project: Path, capsys: pyte
     assert set(Settings(None).defaults_for(cache)["cache"]["env"]) == {"wheelhouse"}
 
 
+@pytest.mark.usefixtures("project")
+def test_both_variables_are_named(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ARCHPATCH_ARCH", "9.0")
+    monkeypatch.setenv("ARCHPATCH_GPU", "l4")
+    assert "ARCHPATCH_ARCH and ARCHPATCH_GPU: " in printed(capsys, "patch", "mini")[2]
+
+
 @pytest.mark.parametrize(
     ("arguments", "status", "says"),
     [
@@ -175,6 +182,13 @@ def test_a_command_of_a_group_takes_its_settings_too(project: Path, capsys: pyte
         (["build", "mini", "--arch", "9.0", "--python", "nopython"], 2, "there is no such program"),
         (["key", "wheelhouse", "--gpu", "l4"], 2, "--gpu is for packages that are named"),
         (["key", "wheelhouse", "--arch", "9.0"], 2, "Name packages too, or leave out --arch."),
+        (["patch", "mini", "--gpu", "h300"], 2, "Or name archs with --arch."),
+        (
+            ["patch", "mini", "--arch", "9.0", "--gpu", "l4"],
+            2,
+            "--arch and --gpu: an arch list and a GPU type are both",
+        ),
+        (["plan", "--config", "x.toml"], 2, "--config comes before the command"),
         (["frobnicate"], 2, "No such command"),
         ([], 2, ""),
     ],
@@ -207,6 +221,22 @@ def test_an_empty_variable_is_unset(capsys: pytest.CaptureFixture[str], monkeypa
         monkeypatch.setenv(name, "")
     assert printed(capsys, "wheelhouse", "path") == (0, f"{Path('wheelhouse').absolute()}\n", "")
     assert "nothing is asked for" in printed(capsys, "patch", "mini")[2]
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("inspect", "mini", "--runs-on", "h300"),
+        ("wheelhouse", "list", "--gpu", "h300", "--wheelhouse", "mini"),
+        ("cache", "env", "--root", "r", "--gpu", "h300"),
+    ],
+)
+def test_an_option_that_a_command_lacks_is_no_remedy(
+    project: Path, capsys: pytest.CaptureFixture[str], command: tuple[str, ...]
+) -> None:
+    status, _, err = printed(capsys, *command)
+    assert (status, "h300" in err, "--arch" in err) == (2, True, False)
+    assert project.is_dir()
 
 
 def test_a_broken_setting_is_told_with_its_place(project: Path, capsys: pytest.CaptureFixture[str]) -> None:

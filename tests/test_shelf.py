@@ -213,6 +213,15 @@ def test_without_a_gpu_type_several_kinds_are_a_choice(house: Wheelhouse, capsys
     assert told(capsys, "path") == (0, f"{house.root}\n", "")
 
 
+@pytest.mark.usefixtures("_torch")
+def test_a_gpu_type_by_another_name_is_told(house: Wheelhouse, capsys: pytest.CaptureFixture[str]) -> None:
+    entry = file(house, "h100")
+    note = "archpatch: warning: h20 is taken as h100 (9.0)\n"
+    assert told(capsys, "path", "mini", "--gpu", "h20") == (0, f"{entry.wheel}\n", note)
+    assert told(capsys, "list", "--gpu", "h20")[2] == note
+    assert told(capsys, "path", "mini", "--gpu", "H100")[2] == ""
+
+
 def truncate(entry: Entry) -> str:
     entry.wheel.write_bytes(b"w")
     return f"{entry.wheel} was changed after it was published"

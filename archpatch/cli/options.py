@@ -76,7 +76,7 @@ def matching_options(function: _F) -> _F:
     """Add what is asked for and how strictly: --arch, --gpu, --on-missing, --strict, --allow-known-bad."""
     for decorate in reversed(
         (
-            _option("--arch", metavar="LIST", help="What to compile, as in TORCH_CUDA_ARCH_LIST: '8.0;9.0+PTX'."),
+            _option("--arch", metavar="LIST", help="Which archs, as in TORCH_CUDA_ARCH_LIST: '8.0;9.0+PTX'."),
             _option(
                 "--gpu",
                 multiple=True,
@@ -190,12 +190,14 @@ def asked_from(ctx: click.Context, *, use_driver: bool) -> Asked:
             ctx.params[name] if ctx.params[name] and ctx.get_parameter_source(name) is source else None
             for name in ("arch", "gpu")
         )
-        return Wish(arch=arch, gpu=tuple(gpu or ()), where=where.format("gpu" if gpu else "arch"), source=kind)
+        names = [name for name, value in (("arch", arch), ("gpu", gpu)) if value]
+        place = " and ".join(where.format(name, name.upper()) for name in names)
+        return Wish(arch=arch, gpu=tuple(gpu or ()), where=place, source=kind)
 
     return ask_for(
         [
             wish(ParameterSource.COMMANDLINE, "--{}"),
-            wish(ParameterSource.ENVIRONMENT, "ARCHPATCH_ARCH or ARCHPATCH_GPU", "env"),
+            wish(ParameterSource.ENVIRONMENT, "ARCHPATCH_{1}", "env"),
         ],
         wish(ParameterSource.DEFAULT_MAP, "tool.archpatch.{}"),
         os.environ,

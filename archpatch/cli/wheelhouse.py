@@ -31,12 +31,11 @@ gpu_option = option("--gpu", metavar="TYPE", help="Only what is filed for this G
 @json_option
 def list_(wheelhouse: Path, gpu: str | None, as_json: bool) -> None:
     """List the wheels: what they hold, for which torch and Python, how large, for which GPU types."""
-    from archpatch.wheelhouse.shelf import filed_gpu
-
     house = _open(wheelhouse)
-    entries = house.entries() if gpu is None else house.entries_for(filed_gpu(house, gpu))
+    name = None if gpu is None else _gpu(house, gpu)
+    entries = house.entries() if name is None else house.entries_for(name)
     rows = [(entry, house.gpus_of(entry)) for entry in entries]
-    _warn_of_damage(house, None if gpu is None else filed_gpu(house, gpu))
+    _warn_of_damage(house, name)
     if as_json:
         print_json("wheelhouse-list", {"wheels": [_to_json(entry, gpus) for entry, gpus in rows]})
         return
@@ -163,15 +162,27 @@ def _house(wheelhouse: Path) -> Wheelhouse:
     return house
 
 
+def _gpu(house: Wheelhouse, text: str) -> str:
+    """Return the name of a GPU type's folder; tell where the type has another name than was given."""
+    from archpatch.arch.gpu import find_gpu
+    from archpatch.wheelhouse.shelf import filed_gpu
+
+    name = filed_gpu(house, text)
+    note = None if name == text else find_gpu(name).taken_for(text)
+    if note is not None:
+        warn(note)
+    return name
+
+
 def _shelf(wheelhouse: Path, gpu: str | None, python: str | None) -> Shelf:
     """Return what the interpreter that will install can take: by its torch and CUDA, its ABI and platform."""
     from archpatch.builder.interpreter import find_python, probe
     from archpatch.errors import ToolchainError
     from archpatch.wheelhouse.layout import Stack
-    from archpatch.wheelhouse.shelf import Shelf, filed_gpu
+    from archpatch.wheelhouse.shelf import Shelf
 
     house = _open(wheelhouse)
-    name = None if gpu is None else filed_gpu(house, gpu)
+    name = None if gpu is None else _gpu(house, gpu)
     interpreter = probe(find_python(python))
     torch = interpreter.torch
     if torch is None or torch.cuda is None:
