@@ -6,6 +6,11 @@ not an `ArchpatchError` is a bug and propagates with its traceback.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
 __all__ = [
     "ArchpatchError",
     "BuildFailed",
@@ -34,7 +39,10 @@ __all__ = [
 
 
 class ArchpatchError(Exception):
-    """Base of all errors raised on purpose; `exit_status` is what the command line exits with."""
+    """Base of all errors raised on purpose; `exit_status` is what the command line exits with.
+
+    `log` is the log of the build that it ended, if there is one.
+    """
 
     exit_status = 1
 
@@ -42,6 +50,7 @@ class ArchpatchError(Exception):
         super().__init__(message)
         self.message = message
         self.remedy = remedy
+        self.log: Path | None = None
 
     def __str__(self) -> str:
         return self.message if self.remedy is None else f"{self.message}\n{self.remedy}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
@@ -75,7 +76,8 @@ def build(order: Order, *, workshop: Workshop, listener: Listener) -> Built:
             if entry is None:
                 log = new_log(job.recipe.name)
                 desk = workshop.desk(job.bench.host)
-                entry, hit = make(job, log, listener, desk=desk)
+                with _named(log):
+                    entry, hit = make(job, log, listener, desk=desk)
     links = tuple(job.house.offer(entry, gpu.name, job.stack) for gpu in job.gpus)
     return Built(entry=entry, hit=hit, links=links, log=log, seconds=time.monotonic() - started)
 
@@ -165,7 +167,7 @@ def _look_at(cell: Cell, terms: Terms, workshop: Workshop, listener: Listener) -
         from archpatch.making import draft  # noqa: PLC0415 - as in `build`
 
         log = new_log(job.recipe.name)
-        with draft(job, log, listener) as drawn:
+        with _named(log), draft(job, log, listener) as drawn:
             entry = drawn.find()
             if entry is None:
                 return Result(cell=cell, state=State.BUILD, reason=_why(drawn), fingerprint=drawn.fingerprint, log=log)
@@ -185,6 +187,16 @@ def _served(cell: Cell, entry: Entry, state: State, *, log: Path | None = None) 
     )
 
 
+@contextmanager
+def _named(log: Path) -> Iterator[None]:
+    """Let an error name the log, where anything is in it."""
+    try:
+        yield
+    except ArchpatchError as error:
+        error.log = log if log.stat().st_size else None
+        raise
+
+
 def _why(drawn: Draft) -> str:
     """Say what would be compiled, and what of it is filed in another state."""
     codes = ", ".join(map(str, sorted(drawn.planned.device_code)))
@@ -199,4 +211,4 @@ def _failure(cell: Cell, error: ArchpatchError) -> Result:
         state = State.REFUSED
     else:
         state = State.FAILED
-    return Result(cell=cell, state=state, reason=error.message)
+    return Result(cell=cell, state=state, reason=error.message, log=error.log)

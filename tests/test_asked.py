@@ -63,6 +63,14 @@ def test_what_was_beaten_is_said() -> None:
     assert ask(arch="9.0").notes == ()
 
 
+def test_a_name_that_is_not_the_types_own_is_told() -> None:
+    assert ask(gpu=("h20,H200", "rtx 4090")).notes == (
+        "h20 is taken as h100 (9.0)",
+        "rtx 4090 is taken as rtx-40 (8.9)",
+    )
+    assert ask(gpu=("NVIDIA H200", "native"), cards=(H200,)).notes == ()
+
+
 @pytest.mark.parametrize(
     ("given", "error", "says"),
     [

@@ -11,6 +11,7 @@ import pytest
 
 from archpatch.errors import DiskFull, MissingFile, UsageError
 from archpatch.storage.atomic import (
+    check_writable,
     disk_errors,
     sha256_of,
     staging_folder,
@@ -73,7 +74,7 @@ def test_a_reader_that_has_the_old_file_open_still_reads_it(tmp_path: Path) -> N
 def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
     path = tmp_path / "folder"
     path.mkdir()
-    with pytest.raises(IsADirectoryError):
+    with pytest.raises(UsageError, match=f"{path} may not be written: Is a directory"):
         write_bytes(path, b"new")
     assert [path.name for path in tmp_path.iterdir()] == ["folder"]
 
@@ -88,6 +89,25 @@ def test_a_missing_folder_is_named(tmp_path: Path) -> None:
 def test_a_folder_that_may_not_be_written_is_named(folder: str) -> None:
     with pytest.raises(UsageError, match=f"{folder}/file may not be written"):
         write_bytes(Path(folder, "file"), b"")
+
+
+def test_a_file_that_a_file_system_does_not_make_has_a_folder() -> None:
+    with pytest.raises(UsageError, match="/proc/file may not be written: No such file"):
+        write_bytes(Path("/proc/file"), b"")
+
+
+def test_what_could_not_be_written_shows_before(tmp_path: Path) -> None:
+    check_writable(tmp_path / "file")
+    (tmp_path / "file").touch()
+    check_writable(tmp_path / "file")
+    with pytest.raises(MissingFile, match="none/file has no folder"):
+        check_writable(tmp_path / "none" / "file")
+    with pytest.raises(MissingFile, match="file/file has no folder"):
+        check_writable(tmp_path / "file" / "file")
+    with pytest.raises(UsageError, match=f"{tmp_path} is a folder"):
+        check_writable(tmp_path)
+    with pytest.raises(UsageError, match="/sys/kernel/file may not be written"):
+        check_writable(Path("/sys/kernel/file"))
 
 
 @pytest.mark.parametrize(

@@ -7,11 +7,13 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import click
 import pytest
+from commands import commands, options_of
 from libraries import container, library, write_wheel
 
 from archpatch.cli.main import cli, run
@@ -34,6 +36,12 @@ def printed(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int
     status = run([str(argument) for argument in arguments])
     out, err = capsys.readouterr()
     return status, out, err
+
+
+def _names(command: click.Command) -> Iterator[str]:
+    """Yield the long name of each option that takes a value."""
+    options = {option.name: option for option in options_of(command).values()}
+    yield from (max(each.opts, key=len) for each in options.values() if not each.is_flag and not each.is_eager)
 
 
 def pairs(setup: Path) -> list[str]:
@@ -140,6 +148,13 @@ def test_a_command_of_a_group_takes_its_settings_too(project: Path, capsys: pyte
     assert set(Settings(None).defaults_for(cache)["cache"]["env"]) == {"wheelhouse"}
 
 
+@pytest.mark.usefixtures("project")
+def test_both_variables_are_named(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ARCHPATCH_ARCH", "9.0")
+    monkeypatch.setenv("ARCHPATCH_GPU", "l4")
+    assert "ARCHPATCH_ARCH and ARCHPATCH_GPU: " in printed(capsys, "patch", "mini")[2]
+
+
 @pytest.mark.parametrize(
     ("arguments", "status", "says"),
     [
@@ -165,6 +180,15 @@ def test_a_command_of_a_group_takes_its_settings_too(project: Path, capsys: pyte
         (["slim", "mini/setup.py", "--arch", "9.0", "--wheelhouse", "w"], 2, "it cannot be filed"),
         (["wheelhouse", "list", "--wheelhouse", "nope"], 2, "nope is no folder"),
         (["build", "mini", "--arch", "9.0", "--python", "nopython"], 2, "there is no such program"),
+        (["key", "wheelhouse", "--gpu", "l4"], 2, "--gpu is for packages that are named"),
+        (["key", "wheelhouse", "--arch", "9.0"], 2, "Name packages too, or leave out --arch."),
+        (["patch", "mini", "--gpu", "h300"], 2, "Or name archs with --arch."),
+        (
+            ["patch", "mini", "--arch", "9.0", "--gpu", "l4"],
+            2,
+            "--arch and --gpu: an arch list and a GPU type are both",
+        ),
+        (["plan", "--config", "x.toml"], 2, "--config comes before the command"),
         (["frobnicate"], 2, "No such command"),
         ([], 2, ""),
     ],
@@ -175,6 +199,43 @@ def test_a_mistake_is_told_without_a_traceback(
     got, _, err = printed(capsys, *arguments)
     assert got == status, err
     assert says in err
+    assert project.is_dir()
+
+
+_TAKING_VALUES = [(path, name) for path, command in commands() for name in _names(command)]
+
+
+@pytest.mark.parametrize(("path", "option"), _TAKING_VALUES)
+def test_an_option_with_an_empty_value_is_a_mistake(
+    project: Path, capsys: pytest.CaptureFixture[str], path: tuple[str, ...], option: str
+) -> None:
+    status, out, err = printed(capsys, *path, option, "", "x")
+    assert (status, out) == (2, "")
+    assert err.startswith(f"archpatch: {option} is empty\n")
+    assert project.is_dir()
+
+
+@pytest.mark.usefixtures("project")
+def test_an_empty_variable_is_unset(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("ARCHPATCH_WHEELHOUSE", "ARCHPATCH_GPU", "ARCHPATCH_ARCH", "ARCHPATCH_CONFIG"):
+        monkeypatch.setenv(name, "")
+    assert printed(capsys, "wheelhouse", "path") == (0, f"{Path('wheelhouse').absolute()}\n", "")
+    assert "nothing is asked for" in printed(capsys, "patch", "mini")[2]
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("inspect", "mini", "--runs-on", "h300"),
+        ("wheelhouse", "list", "--gpu", "h300", "--wheelhouse", "mini"),
+        ("cache", "env", "--root", "r", "--gpu", "h300"),
+    ],
+)
+def test_an_option_that_a_command_lacks_is_no_remedy(
+    project: Path, capsys: pytest.CaptureFixture[str], command: tuple[str, ...]
+) -> None:
+    status, _, err = printed(capsys, *command)
+    assert (status, "h300" in err, "--arch" in err) == (2, True, False)
     assert project.is_dir()
 
 

@@ -85,3 +85,12 @@ def test_a_request_holds_each_type_once_and_sorted() -> None:
     assert str(request) == "h200,l4"
     assert request.archs == (Arch(8, 9), Arch(9, 0))
     assert [str(gpu) for gpu in request.gpus] == ["h200", "l4"]
+
+
+def test_what_is_meant_is_among_what_is_known() -> None:
+    with pytest.raises(UnknownGpu) as caught:
+        find_gpu("h22")
+    hint, _, known = str(caught.value.remedy).partition("? Known are: ")
+    meant = hint.removeprefix("Did you mean ").split(" or ")
+    assert "h100" in meant
+    assert set(meant) <= set(known.removesuffix(".").split(", "))

@@ -322,6 +322,13 @@ def test_an_archive_of_a_cis_own_cache(root: Path, tmp_path: Path) -> None:
 OPTIONS = ["--lane", "unit", "--gpu", "h200", "--torch", "2.14.1+cu130", "--triton", "3.8.0"]
 
 
+def test_to_save_from_no_root_is_a_mistake(store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    options = ["--root", str(tmp_path / "typo"), "--store", str(store), *OPTIONS]
+    assert run(["cache", "save", *options]) == 2
+    assert "typo is no folder" in capsys.readouterr().err
+    assert not store.exists()
+
+
 def test_the_commands(store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     def told(command: str, root: str, *more: str) -> str:
         options = ["--root", str(tmp_path / root), "--store", str(store), *OPTIONS, *more]

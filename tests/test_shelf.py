@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from archpatch.cli.main import run
 from archpatch.errors import UnknownGpu
 from archpatch.wheelhouse.house import Entry, Wheelhouse
 from archpatch.wheelhouse.layout import Stack
+from archpatch.wheelhouse.record import record_path
 from archpatch.wheelhouse.shelf import Shelf, filed_gpu, requirement_for
 
 FITS = {"python": "cp311", "platform": "linux_x86_64"}
@@ -209,6 +211,89 @@ def test_without_a_gpu_type_several_kinds_are_a_choice(house: Wheelhouse, capsys
     assert told(capsys, "path", "mini", "--gpu", "l4")[1] == f"{entry.wheel}\n"
     assert "archpatch build nowhere --wheelhouse" in told(capsys, "path", "nowhere")[2]
     assert told(capsys, "path") == (0, f"{house.root}\n", "")
+
+
+@pytest.mark.usefixtures("_torch")
+def test_a_gpu_type_by_another_name_is_told(house: Wheelhouse, capsys: pytest.CaptureFixture[str]) -> None:
+    entry = file(house, "h100")
+    note = "archpatch: warning: h20 is taken as h100 (9.0)\n"
+    assert told(capsys, "path", "mini", "--gpu", "h20") == (0, f"{entry.wheel}\n", note)
+    assert told(capsys, "list", "--gpu", "h20")[2] == note
+    assert told(capsys, "path", "mini", "--gpu", "H100")[2] == ""
+
+
+def truncate(entry: Entry) -> str:
+    entry.wheel.write_bytes(b"w")
+    return f"{entry.wheel} was changed after it was published"
+
+
+def lose_record(entry: Entry) -> str:
+    record_path(entry.wheel).unlink()
+    return f"{record_path(entry.wheel)} is missing"
+
+
+def tear_record(entry: Entry) -> str:
+    record_path(entry.wheel).write_text("{")
+    return f"{record_path(entry.wheel)} cannot be read"
+
+
+def lose_wheel(entry: Entry) -> str:
+    entry.wheel.unlink()
+    return f"{entry.wheel.name} leads nowhere"
+
+
+@pytest.mark.usefixtures("_torch")
+@pytest.mark.parametrize(
+    ("damage", "source"),
+    [(truncate, "/src/mini"), (lose_wheel, "/src/mini"), (lose_record, "SOURCE"), (tear_record, "SOURCE")],
+)
+@pytest.mark.parametrize("command", [("requirements",), ("requirements", "mini"), ("path", "mini")])
+def test_a_damaged_wheel_is_told_and_nothing_is_printed(
+    house: Wheelhouse,
+    capsys: pytest.CaptureFixture[str],
+    command: tuple[str, ...],
+    damage: Callable[[Entry], str],
+    source: str,
+) -> None:
+    file(house, "h200", name="whole")
+    wheel, record = make(house.root.parent / "made", platform="linux_x86_64")
+    of_a_folder = replace(record, source={"origin": "/src/mini", "digest": "tree:0"})
+    entry = house.publish(wheel, of_a_folder, STACK)
+    house.offer(entry, "h200", STACK)
+    problem = damage(entry)
+    status, out, err = told(capsys, *command, "--gpu", "h200")
+    assert (status, out) == (5, "")
+    assert problem in err
+    assert f"Run: archpatch build {source} --gpu h200 --wheelhouse {house.root}\n" in err
+
+
+@pytest.mark.usefixtures("_torch")
+def test_damage_that_is_no_part_of_the_answer_is_no_error(
+    house: Wheelhouse, capsys: pytest.CaptureFixture[str]
+) -> None:
+    newest = file(house, "h200", version="2.0")
+    older, other = file(house, "h200"), file(house, "h200", name="other")
+    elsewhere = file(house, "l4", codes="sm_80", name="elsewhere")
+    for entry in (older, other, elsewhere):
+        truncate(entry)
+    assert told(capsys, "requirements", "mini", "--gpu", "h200")[0] == 0
+    assert told(capsys, "path", "mini", "--gpu", "h200") == (0, f"{newest.wheel}\n", "")
+    assert told(capsys, "path", "other", "--gpu", "h200")[0] == 5
+    assert told(capsys, "path", "other")[0] == 5
+
+
+@pytest.mark.usefixtures("_torch")
+def test_the_list_and_the_index_warn_of_what_they_leave_out(
+    house: Wheelhouse, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file(house, "h200")
+    entry = file(house, "l4", codes="sm_80", name="other")
+    assert told(capsys, "list")[2] == ""
+    warning = f"archpatch: warning: left out, since it is damaged: {truncate(entry)}\n"
+    for command in (("list",), ("list", "--json"), ("list", "--gpu", "l4"), ("index",)):
+        status, _, err = told(capsys, *command)
+        assert (status, err) == (0, warning)
+    assert told(capsys, "list", "--gpu", "h200")[2] == ""
 
 
 def test_the_index_is_written_and_its_folder_printed(house: Wheelhouse, capsys: pytest.CaptureFixture[str]) -> None:

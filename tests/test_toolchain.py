@@ -31,7 +31,7 @@ HOST = Host(
     cores=16,
     memory=64 * GIB,
     disk=100 * GIB,
-    folder=Path("/tmp/work"),
+    folder=Path("/tmp"),
 )
 
 
@@ -101,7 +101,9 @@ def test_a_machine_that_can_build_passes(toolkit: Toolkit) -> None:
             "not found",
             "uv pip install --python /env/bin/python ninja",
         ),
-        (PYTHON, replace(HOST, disk=GIB), "disk", "1.0 GiB free for /tmp/work", "TMPDIR"),
+        (PYTHON, replace(HOST, folder=Path("/nope")), "disk", "TMPDIR is /nope, where nothing", "folder /nope, point"),
+        (PYTHON, replace(HOST, folder=Path("/dev/null")), "disk", "TMPDIR is /dev/null", "point TMPDIR elsewhere"),
+        (PYTHON, replace(HOST, disk=GIB), "disk", "1.0 GiB free for /tmp", "TMPDIR"),
     ],
 )
 def test_what_is_missing_fails_with_its_remedy(

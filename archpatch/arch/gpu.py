@@ -39,6 +39,11 @@ class Gpu:
     def __str__(self) -> str:
         return self.name
 
+    def taken_for(self, text: str) -> str | None:
+        """Return what to tell where `text`, by which the type was found, is another name; None for its own."""
+        own = _normalize(text) == _normalize(self.name)
+        return None if own else f"{text} is taken as {self.name} ({self.arch})"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuRequest:
@@ -90,12 +95,12 @@ def find_gpu(text: str) -> Gpu:
     product = _find_product(text)
     if product is not None:
         return product
-    names = [name for gpu in gpu_types() for name in (gpu.name, *gpu.aliases)]
-    close = get_close_matches(wanted, names, n=3, cutoff=0.5)
+    types = {name: gpu.name for gpu in gpu_types() for name in (gpu.name, *gpu.aliases)}
+    close = dict.fromkeys(types[name] for name in get_close_matches(wanted, types, n=3, cutoff=0.5))
     hint = f"Did you mean {' or '.join(close)}? " if close else ""
     raise UnknownGpu(
         f"{text!r} is no known GPU type",
-        remedy=f"{hint}Known are: {', '.join(gpu.name for gpu in gpu_types())}. Or name archs with --arch.",
+        remedy=f"{hint}Known are: {', '.join(gpu.name for gpu in gpu_types())}.",
     )
 
 

@@ -34,6 +34,11 @@ class Wish:
     def __bool__(self) -> bool:
         return bool(self.arch and self.arch.strip()) or bool(self.gpu)
 
+    @property
+    def types(self) -> tuple[str, ...]:
+        """The GPU types, one by one: a text may hold several, with commas between them."""
+        return tuple(name.strip() for word in self.gpu for name in word.split(",") if name.strip())
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
@@ -75,12 +80,14 @@ def ask_for(
     chosen, *beaten = wishes
     if chosen.arch and chosen.gpu:
         raise UsageError(
-            f"{chosen.where} names an arch list and a GPU type",
-            remedy="--arch says what to compile, --gpu what must run: use one of the two.",
+            f"{chosen.where}: an arch list and a GPU type are both given",
+            remedy="--arch says which archs, --gpu what must run: use one of the two.",
         )
-    notes = tuple(f"{chosen.where} is used; {wish.where} ({_text(wish)}) is not." for wish in beaten)
+    notes = [f"{chosen.where} is used; {wish.where} ({_text(wish)}) is not." for wish in beaten]
     source = "config" if chosen is config else chosen.source or _option(chosen)
-    return Asked(request=_read(chosen, environ, detect), source=source, notes=notes)
+    request = _read(chosen, environ, detect)
+    notes += filter(None, (_find(name).taken_for(name) for name in chosen.types if name.lower() != "native"))
+    return Asked(request=request, source=source, notes=tuple(notes))
 
 
 def gpu_of(card: DetectedGpu) -> Gpu:
@@ -100,12 +107,19 @@ def _read(wish: Wish, environ: Mapping[str, str], detect: Callable[..., Sequence
         if (wish.arch or "").strip().lower() == "native":
             return _native(f"{wish.where} says native", environ, detect)
         return ArchRequest.parse(wish.arch or "", origin=wish.where)
-    names = [name.strip() for word in wish.gpu for name in word.split(",") if name.strip()]
+    names = wish.types
     if not names:
         raise UsageError(f"{wish.where} names no GPU type", remedy="Write for example h200, or h200,l4.")
     here = _native(f"{wish.where} says native", environ, detect).gpus if "native" in map(str.lower, names) else ()
-    found = {gpu.name: gpu for gpu in (*here, *(find_gpu(name) for name in names if name.lower() != "native"))}
+    found = {gpu.name: gpu for gpu in (*here, *(_find(name) for name in names if name.lower() != "native"))}
     return GpuRequest(gpus=tuple(found[name] for name in sorted(found)))
+
+
+def _find(name: str) -> Gpu:
+    try:
+        return find_gpu(name)
+    except UnknownGpu as error:
+        raise UnknownGpu(error.message, remedy=f"{error.remedy} Or name archs with --arch.") from None
 
 
 def _native(why: str, environ: Mapping[str, str], detect: Callable[..., Sequence[DetectedGpu]]) -> GpuRequest:

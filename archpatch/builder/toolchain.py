@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -223,18 +224,31 @@ def _check_gpus(host: Host, gpus: tuple[Gpu, ...]) -> Iterator[Finding]:
 
 
 def _check_room(host: Host) -> Iterator[Finding]:
-    disk, memory = host.disk >= DISK, host.memory >= MEMORY_PER_JOB
-    yield Finding(
-        what="disk",
-        status=Status.OK if disk else Status.FAILED,
-        detail=f"{_gib(host.disk)} free for {host.folder}, a build takes {_gib(DISK)}",
-        remedy=None if disk else "Free some, or point TMPDIR at another disk.",
-    )
+    yield _check_disk(host)
+    memory = host.memory >= MEMORY_PER_JOB
     yield Finding(
         what="cores and memory",
         status=Status.OK if memory else Status.WARNING,
         detail=f"{host.cores} cores, {_gib(host.memory)} free; larger kernels take {_gib(MEMORY_PER_JOB)} per nvcc",
         remedy=None if memory else "Free some, or build on a larger machine: the compiler may be killed.",
+    )
+
+
+def _check_disk(host: Host) -> Finding:
+    if not host.folder.is_dir() or not os.access(host.folder, os.W_OK | os.X_OK):
+        # Python takes another folder then and says nothing, perhaps on a disk without room.
+        return Finding(
+            what="disk",
+            status=Status.FAILED,
+            detail=f"TMPDIR is {host.folder}, where nothing can be written",
+            remedy=f"Make the folder {host.folder}, point TMPDIR elsewhere, or unset it.",
+        )
+    disk = host.disk >= DISK
+    return Finding(
+        what="disk",
+        status=Status.OK if disk else Status.FAILED,
+        detail=f"{_gib(host.disk)} free for {host.folder}, a build takes {_gib(DISK)}",
+        remedy=None if disk else "Free some, or point TMPDIR at another disk.",
     )
 
 

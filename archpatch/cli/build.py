@@ -12,6 +12,7 @@ from archpatch.cli.options import (
     json_option,
     matching_options,
     offline_option,
+    option,
     python_option,
     terms_from,
     toolkit_option,
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 @wheelhouse_option
 @toolkit_option
 @offline_option
-@click.option("--sha256", metavar="HEX", help="The hash that the sdist must have.")
+@option("--sha256", metavar="HEX", help="The hash that the sdist must have.")
 @build_options
 @json_option
 @click.pass_context

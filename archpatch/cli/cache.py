@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from archpatch.cli.key import answer_options, extra_inputs, extra_options, show_key
-from archpatch.cli.options import json_option, python_option
+from archpatch.cli.options import json_option, option, python_option
 from archpatch.cli.show import print_json, print_table, warn
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def command() -> None:
     """Keep what Triton, TorchInductor and other just-in-time compilers compile."""
 
 
-root_option = click.option(
+root_option = option(
     "--root",
     type=click.Path(path_type=Path, file_okay=False),
     required=True,
@@ -44,11 +44,9 @@ def lane_options(function: _F) -> _F:
     """Add what the kernels are for, where it is not this machine: --gpu, --torch, --triton, --python."""
     for decorate in (
         python_option,
-        click.option("--triton", metavar="VERSION", help="Triton's version [default: the installed one]."),
-        click.option("--torch", metavar="VERSION", help="torch's full version, 2.14.1+cu130 [default: the installed]."),
-        click.option(
-            "--gpu", metavar="TYPE", help="A GPU type, or a product as the driver names it [default: those here]."
-        ),
+        option("--triton", metavar="VERSION", help="Triton's version [default: the installed one]."),
+        option("--torch", metavar="VERSION", help="torch's full version, 2.14.1+cu130 [default: the installed]."),
+        option("--gpu", metavar="TYPE", help="A GPU type, or a product as the driver names it [default: those here]."),
     ):
         function = decorate(function)
     return function
@@ -58,14 +56,14 @@ def job_options(function: _F) -> _F:
     """Add whose kernels they are and what they are compiled from: --lane, --sources, --extra, --extra-file."""
     for decorate in (
         extra_options,
-        click.option("--sources", multiple=True, metavar="GLOB", help="Kernel sources: 'src/**/*.py'. Repeatable."),
-        click.option("--lane", "job", metavar="NAME", required=True, help="The job; each has a cache of its own."),
+        option("--sources", multiple=True, metavar="GLOB", help="Kernel sources: 'src/**/*.py'. Repeatable."),
+        option("--lane", "job", metavar="NAME", required=True, help="The job; each has a cache of its own."),
     ):
         function = decorate(function)
     return function
 
 
-max_size_option = click.option(
+max_size_option = option(
     "--max-size",
     type=click.IntRange(min=1),
     default=4096,
@@ -77,7 +75,7 @@ max_size_option = click.option(
 
 def store_options(function: _F) -> _F:
     """Add where archives lie and how large one may be: --store, --max-size."""
-    store = click.option(
+    store = option(
         "--store",
         type=click.Path(path_type=Path),
         required=True,
@@ -87,7 +85,7 @@ def store_options(function: _F) -> _F:
     return store(max_size_option(function))
 
 
-form_option = click.option(
+form_option = option(
     "--format",
     "form",
     type=click.Choice(["text", "github"]),
@@ -100,7 +98,7 @@ form_option = click.option(
 @command.command("env")
 @root_option
 @lane_options
-@click.option(
+@option(
     "--format",
     "form",
     type=click.Choice(["shell", "json", "github", "docker", "k8s", "ray"]),
@@ -181,9 +179,12 @@ def restore(root: Path, store: Path, max_size: int, form: str, as_json: bool, **
 @json_option
 def save(root: Path, store: Path, max_size: int, form: str, as_json: bool, **options: Any) -> None:
     """Write the kernels into an archive, unless the exact key is there already or nothing is new."""
+    from archpatch.errors import MissingFile
     from archpatch.kernel_cache.save import save as write
     from archpatch.kernel_cache.store import Store
 
+    if not root.is_dir():
+        raise MissingFile(f"{root} is no folder", remedy="Name the root that cache restore was given with --root.")
     lane = _lane(options)
     key = _key(options, lane)
     done = write(Store(store), root, lane=lane, key=key, limit=max_size << 20)
@@ -210,8 +211,8 @@ def save(root: Path, store: Path, max_size: int, form: str, as_json: bool, **opt
 
 @command.command("sync")
 @root_option
-@click.option("--from", "source", type=click.Path(path_type=Path), metavar="FOLDER", help="Bring what is shared there.")
-@click.option("--to", "target", type=click.Path(path_type=Path), metavar="FOLDER", help="Share there what is new here.")
+@option("--from", "source", type=click.Path(path_type=Path), metavar="FOLDER", help="Bring what is shared there.")
+@option("--to", "target", type=click.Path(path_type=Path), metavar="FOLDER", help="Share there what is new here.")
 @lane_options
 @json_option
 def sync(root: Path, source: Path | None, target: Path | None, as_json: bool, **options: Any) -> None:
@@ -235,7 +236,7 @@ def sync(root: Path, source: Path | None, target: Path | None, as_json: bool, **
 @root_option
 @lane_options
 @max_size_option
-@click.option(
+@option(
     "--format",
     "form",
     type=click.Choice(["text", "markdown"]),

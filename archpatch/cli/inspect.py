@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from archpatch.cli.options import json_option
+from archpatch.cli.options import json_option, option
 from archpatch.cli.show import print_json, print_table
 
 if TYPE_CHECKING:
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 @click.command("inspect")
 @click.argument("path", required=False, type=click.Path(path_type=Path), metavar="WHEEL|SO|FOLDER")
-@click.option("--installed", metavar="NAME", help="Look at a package that is installed in this environment.")
-@click.option("--runs-on", metavar="GPU|native", help="Exit 1 unless this GPU type, or each GPU here, runs all of it.")
+@option("--installed", metavar="NAME", help="Look at a package that is installed in this environment.")
+@option("--runs-on", metavar="GPU|native", help="Exit 1 unless this GPU type, or each GPU here, runs all of it.")
 @json_option
 def command(path: Path | None, installed: str | None, runs_on: str | None, as_json: bool) -> int:
     """List the device code in the ELF files of a wheel, a library, a folder or an installed package."""

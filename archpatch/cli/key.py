@@ -8,12 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from archpatch.cli.options import (
     asked_from,
     json_option,
     matching_options,
     offline_option,
+    option,
     python_option,
     terms_from,
     toolkit_option,
@@ -35,8 +37,8 @@ def extra_options(function: Any) -> Any:
     """Add inputs of the user's own: --extra, --extra-file."""
     for decorate in reversed(
         (
-            click.option("--extra", multiple=True, metavar="NAME=VALUE", help="One more input: image=sha256:..."),
-            click.option(
+            option("--extra", multiple=True, metavar="NAME=VALUE", help="One more input: image=sha256:..."),
+            option(
                 "--extra-file",
                 multiple=True,
                 type=click.Path(path_type=Path, dir_okay=False),
@@ -52,12 +54,12 @@ def answer_options(function: Any) -> Any:
     """Add how a key is told: --against, --format, --json."""
     for decorate in reversed(
         (
-            click.option(
+            option(
                 "--against",
                 type=click.Path(path_type=Path, dir_okay=False),
                 help="Say which inputs differ from those in this file, made with --json.",
             ),
-            click.option(
+            option(
                 "--format",
                 "form",
                 type=click.Choice(["text", "github"]),
@@ -78,11 +80,11 @@ def command() -> None:
 
 
 @command.command("wheelhouse")
-@click.argument("packages", nargs=-1, metavar="PACKAGE...")
+@click.argument("packages", nargs=-1, metavar="[PACKAGE]...")
 @matching_options
 @wheel_options
 @python_option
-@click.option("--torch", metavar="VERSION", help="The torch that will be installed: 2.14.1+cu130 [default: asked].")
+@option("--torch", metavar="VERSION", help="The torch that will be installed: 2.14.1+cu130 [default: asked].")
 @wheelhouse_option
 @toolkit_option
 @offline_option
@@ -105,8 +107,15 @@ def _orders(ctx: click.Context, packages: Iterable[str]) -> list[Order]:
 
     terms = terms_from(ctx)
     if not packages:
+        from archpatch.errors import UsageError
         from archpatch.pipeline import order_for
 
+        for name in ("gpu", "arch"):
+            if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+                raise UsageError(
+                    f"--{name} is for packages that are named, and none is: the plan says what its cells are for",
+                    remedy=f"Name packages too, or leave out --{name}.",
+                )
         return [order_for(cell, terms) for cell in plan_of(ctx).cells]
     asked = asked_from(ctx, use_driver=True)
     for note in asked.notes:

@@ -13,6 +13,7 @@ from typing import NoReturn
 import click
 
 from archpatch import __version__
+from archpatch.cli.options import option
 from archpatch.cli.settings import Settings
 from archpatch.errors import ArchpatchError, DiskFull, UsageError
 
@@ -51,7 +52,7 @@ class _Commands(click.Group):
 
 @click.command(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(__version__, prog_name="archpatch")
-@click.option(
+@option(
     "--config",
     type=click.Path(path_type=Path, dir_okay=False),
     envvar="ARCHPATCH_CONFIG",
@@ -80,8 +81,7 @@ def run(arguments: Sequence[str]) -> int:
     except ArchpatchError as error:
         return _fail(error)
     except click.ClickException as error:
-        error.show()
-        return error.exit_code
+        return _refuse(error)
     except (KeyboardInterrupt, click.exceptions.Abort):
         click.echo("archpatch: interrupted", err=True)
         return INTERRUPTED
@@ -100,6 +100,13 @@ def _explain(error: OSError) -> ArchpatchError:
     if error.filename is None:
         raise error
     return UsageError(f"{error.filename}: {error.strerror}", remedy="Check the path and who may use it.")
+
+
+def _refuse(error: click.ClickException) -> int:
+    if isinstance(error, click.NoSuchOption) and error.option_name == "--config":
+        return _fail(UsageError("--config comes before the command", remedy="Write archpatch --config FILE COMMAND."))
+    error.show()
+    return error.exit_code
 
 
 def _fail(error: ArchpatchError) -> int:

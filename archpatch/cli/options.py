@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -20,6 +21,7 @@ __all__ = [
     "json_option",
     "matching_options",
     "offline_option",
+    "option",
     "policy_from",
     "policy_options",
     "python_option",
@@ -34,11 +36,29 @@ __all__ = [
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 
+class _Option(click.Option):
+    """An option whose value on the command line must not be empty, as a CI's variable is that is not set."""
+
+    def consume_value(self, ctx: click.Context, opts: Mapping[str, Any]) -> tuple[Any, ParameterSource]:
+        """Return the value and where it comes from. Raises `UsageError` for an empty one of the command line."""
+        from archpatch.errors import UsageError
+
+        value, source = super().consume_value(ctx, opts)
+        texts = value if isinstance(value, list | tuple) else (value,)
+        if source is ParameterSource.COMMANDLINE and any(isinstance(text, str) and not text.strip() for text in texts):
+            raise UsageError(f"{max(self.opts, key=len)} is empty", remedy="Give it a value, or leave it out.")
+        return value, source
+
+
+#: `click.option` for every option of every command.
+option = partial(click.option, cls=_Option)
+
+
 def _option(*names: str, **settings: Any) -> Callable[[_F], _F]:
     """Return a click option that `ARCHPATCH_<NAME>` sets too."""
     long = next(name for name in names if name.startswith("--"))
     variable = long.partition("/")[0].removeprefix("--").replace("-", "_").upper()
-    return click.option(*names, envvar=f"ARCHPATCH_{variable}", show_envvar=True, **settings)
+    return option(*names, envvar=f"ARCHPATCH_{variable}", show_envvar=True, **settings)
 
 
 class _GpuNames(click.ParamType):  # type: ignore[type-arg] # it takes none in older clicks
@@ -56,7 +76,7 @@ def matching_options(function: _F) -> _F:
     """Add what is asked for and how strictly: --arch, --gpu, --on-missing, --strict, --allow-known-bad."""
     for decorate in reversed(
         (
-            _option("--arch", metavar="LIST", help="What to compile, as in TORCH_CUDA_ARCH_LIST: '8.0;9.0+PTX'."),
+            _option("--arch", metavar="LIST", help="Which archs, as in TORCH_CUDA_ARCH_LIST: '8.0;9.0+PTX'."),
             _option(
                 "--gpu",
                 multiple=True,
@@ -156,7 +176,7 @@ toolkit_option = _option(
     metavar="auto|system|pypi|FOLDER",
     help="The CUDA toolkit: the machine's, NVIDIA's nvcc wheels from PyPI, or a folder.",
 )
-json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+json_option = option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 
 
 def asked_from(ctx: click.Context, *, use_driver: bool) -> Asked:
@@ -170,12 +190,14 @@ def asked_from(ctx: click.Context, *, use_driver: bool) -> Asked:
             ctx.params[name] if ctx.params[name] and ctx.get_parameter_source(name) is source else None
             for name in ("arch", "gpu")
         )
-        return Wish(arch=arch, gpu=tuple(gpu or ()), where=where.format("gpu" if gpu else "arch"), source=kind)
+        names = [name for name, value in (("arch", arch), ("gpu", gpu)) if value]
+        place = " and ".join(where.format(name, name.upper()) for name in names)
+        return Wish(arch=arch, gpu=tuple(gpu or ()), where=place, source=kind)
 
     return ask_for(
         [
             wish(ParameterSource.COMMANDLINE, "--{}"),
-            wish(ParameterSource.ENVIRONMENT, "ARCHPATCH_ARCH or ARCHPATCH_GPU", "env"),
+            wish(ParameterSource.ENVIRONMENT, "ARCHPATCH_{1}", "env"),
         ],
         wish(ParameterSource.DEFAULT_MAP, "tool.archpatch.{}"),
         os.environ,

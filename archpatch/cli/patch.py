@@ -15,6 +15,7 @@ from archpatch.cli.options import (
     json_option,
     matching_options,
     offline_option,
+    option,
     policy_from,
     python_option,
 )
@@ -31,11 +32,11 @@ if TYPE_CHECKING:
 @matching_options
 @python_option
 @offline_option
-@click.option("-o", "--output", type=click.Path(path_type=Path), help="The new folder for a package that is fetched.")
-@click.option("--sha256", metavar="HEX", help="The hash that a fetched sdist must have.")
-@click.option("--diff", "as_diff", is_flag=True, help="Print the change as a diff, and write nothing.")
-@click.option("--check", is_flag=True, help="Write nothing; exit 1 if the file would change.")
-@click.option("--explain", is_flag=True, help="Print what becomes of each flag and why to stdout, and write nothing.")
+@option("-o", "--output", type=click.Path(path_type=Path), help="The new folder for a package that is fetched.")
+@option("--sha256", metavar="HEX", help="The hash that a fetched sdist must have.")
+@option("--diff", "as_diff", is_flag=True, help="Print the change as a diff, and write nothing.")
+@option("--check", is_flag=True, help="Write nothing; exit 1 if the file would change.")
+@option("--explain", is_flag=True, help="Print what becomes of each flag and why to stdout, and write nothing.")
 @json_option
 @click.pass_context
 def command(

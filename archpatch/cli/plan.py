@@ -10,6 +10,7 @@ import click
 from archpatch.cli.options import (
     json_option,
     offline_option,
+    option,
     policy_options,
     terms_from,
     toolkit_option,
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 @wheelhouse_option
 @toolkit_option
 @offline_option
-@click.option(
+@option(
     "--format",
     "form",
     type=click.Choice(["text", "github"]),

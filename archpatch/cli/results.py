@@ -52,7 +52,10 @@ def _rows(head: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterable[str]:
 
 
 def _row(result: Result) -> tuple[str, ...]:
+    from archpatch.wheelhouse.plan import State
+
     cell, entry = result.cell, result.entry
+    see = f"; log: {result.log}" if result.log is not None and result.state is State.FAILED else ""
     return (
         cell.package,
         cell.target,
@@ -61,5 +64,5 @@ def _row(result: Result) -> tuple[str, ...]:
         " ".join(entry.record.device_code) if entry else "",
         f"{entry.record.size / 1e6:.1f}" if entry else "",
         f"{result.seconds:.1f}",
-        result.reason,
+        result.reason + see,
     )

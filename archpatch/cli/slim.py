@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from archpatch.cli.options import asked_from, json_option, matching_options, policy_from, replace_option
+from archpatch.cli.options import asked_from, json_option, matching_options, option, policy_from, replace_option
 from archpatch.cli.settings import Settings
 from archpatch.cli.show import print_json, warn
 
@@ -26,19 +26,19 @@ if TYPE_CHECKING:
 @click.command("slim")
 @click.argument("path", type=click.Path(path_type=Path), metavar="WHEEL|SO")
 @matching_options
-@click.option(
+@option(
     "-o",
     "--output",
     type=click.Path(path_type=Path, file_okay=False),
     help="The folder for the result [default: this one; none where the wheel is filed].",
 )
-@click.option(
+@option(
     "--wheelhouse",
     type=click.Path(path_type=Path, file_okay=False),
     help="File the wheel in this wheelhouse; only this option asks for it.",
 )
-@click.option("--torch", metavar="VERSION", help="The torch that a foreign wheel is filed for: 2.14.1+cu130.")
-@click.option(
+@option("--torch", metavar="VERSION", help="The torch that a foreign wheel is filed for: 2.14.1+cu130.")
+@option(
     "--allow-relocatable", is_flag=True, help="Cut libraries too that were linked from relocatable code (-rdc=true)."
 )
 @replace_option

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from archpatch.cli.options import json_option, python_option, wheelhouse_option
+from archpatch.cli.options import json_option, option, python_option, wheelhouse_option
 from archpatch.cli.show import print_json, print_table, warn
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ def command() -> None:
     """Look into a wheelhouse: list, path, requirements, index, verify."""
 
 
-gpu_option = click.option("--gpu", metavar="TYPE", help="Only what is filed for this GPU type.")
+gpu_option = option("--gpu", metavar="TYPE", help="Only what is filed for this GPU type.")
 
 
 @command.command("list")
@@ -31,11 +31,11 @@ gpu_option = click.option("--gpu", metavar="TYPE", help="Only what is filed for 
 @json_option
 def list_(wheelhouse: Path, gpu: str | None, as_json: bool) -> None:
     """List the wheels: what they hold, for which torch and Python, how large, for which GPU types."""
-    from archpatch.wheelhouse.shelf import filed_gpu
-
     house = _open(wheelhouse)
-    entries = house.entries() if gpu is None else house.entries_for(filed_gpu(house, gpu))
+    name = None if gpu is None else _gpu(house, gpu)
+    entries = house.entries() if name is None else house.entries_for(name)
     rows = [(entry, house.gpus_of(entry)) for entry in entries]
+    _warn_of_damage(house, name)
     if as_json:
         print_json("wheelhouse-list", {"wheels": [_to_json(entry, gpus) for entry, gpus in rows]})
         return
@@ -58,7 +58,7 @@ def list_(wheelhouse: Path, gpu: str | None, as_json: bool) -> None:
 @command.command("path")
 @click.argument("package", required=False)
 @wheelhouse_option
-@click.option("--gpu", metavar="TYPE", help="The GPU type.")
+@option("--gpu", metavar="TYPE", help="The GPU type.")
 @python_option
 def path(package: str | None, wheelhouse: Path, gpu: str | None, python: str | None) -> None:
     """Print the folder of a GPU type for pip's --find-links, or the path of one package's wheel."""
@@ -75,6 +75,7 @@ def path(package: str | None, wheelhouse: Path, gpu: str | None, python: str | N
             raise _not_filed(shelf, (), python)
         click.echo(folder)
         return
+    _refuse_damage(shelf, (package,), python)
     found = list(shelf.entries([package]))
     if not found:
         raise _not_filed(shelf, (package,), python)
@@ -88,13 +89,14 @@ def path(package: str | None, wheelhouse: Path, gpu: str | None, python: str | N
 @command.command("requirements")
 @click.argument("packages", nargs=-1)
 @wheelhouse_option
-@click.option("--gpu", metavar="TYPE", required=True, help="The GPU type.")
+@option("--gpu", metavar="TYPE", required=True, help="The GPU type.")
 @python_option
 def requirements(packages: tuple[str, ...], wheelhouse: Path, gpu: str, python: str | None) -> None:
     """Print pinned requirement lines for pip and uv: NAME @ file://...#sha256=..."""
     from packaging.utils import canonicalize_name
 
     shelf = _shelf(wheelhouse, gpu, python)
+    _refuse_damage(shelf, packages, python)
     newest = shelf.newest(packages)
     missing = tuple(package for package in packages if canonicalize_name(package) not in newest)
     if missing or not newest:
@@ -110,7 +112,9 @@ def requirements(packages: tuple[str, ...], wheelhouse: Path, gpu: str, python: 
 @json_option
 def index(wheelhouse: Path, as_json: bool) -> None:
     """Write the static index: pages for pip and uv, and one for people; from then on it is kept up to date."""
-    folder = _house(wheelhouse).write_index()
+    house = _house(wheelhouse)
+    folder = house.write_index()
+    _warn_of_damage(house)
     if as_json:
         indexes = sorted(str(page.parent) for page in folder.glob("*/*/index.json"))
         print_json("wheelhouse-index", {"folder": str(folder), "indexes": indexes})
@@ -158,15 +162,27 @@ def _house(wheelhouse: Path) -> Wheelhouse:
     return house
 
 
+def _gpu(house: Wheelhouse, text: str) -> str:
+    """Return the name of a GPU type's folder; tell where the type has another name than was given."""
+    from archpatch.arch.gpu import find_gpu
+    from archpatch.wheelhouse.shelf import filed_gpu
+
+    name = filed_gpu(house, text)
+    note = None if name == text else find_gpu(name).taken_for(text)
+    if note is not None:
+        warn(note)
+    return name
+
+
 def _shelf(wheelhouse: Path, gpu: str | None, python: str | None) -> Shelf:
     """Return what the interpreter that will install can take: by its torch and CUDA, its ABI and platform."""
     from archpatch.builder.interpreter import find_python, probe
     from archpatch.errors import ToolchainError
     from archpatch.wheelhouse.layout import Stack
-    from archpatch.wheelhouse.shelf import Shelf, filed_gpu
+    from archpatch.wheelhouse.shelf import Shelf
 
     house = _open(wheelhouse)
-    name = None if gpu is None else filed_gpu(house, gpu)
+    name = None if gpu is None else _gpu(house, gpu)
     interpreter = probe(find_python(python))
     torch = interpreter.torch
     if torch is None or torch.cuda is None:
@@ -176,6 +192,30 @@ def _shelf(wheelhouse: Path, gpu: str | None, python: str | None) -> Shelf:
         )
     inputs = {"python": interpreter.abi_tag, "platform": interpreter.platform_tag}
     return Shelf(house=house, stack=Stack(torch=torch.version, cuda=torch.cuda), inputs=inputs, gpu=name)
+
+
+def _warn_of_damage(house: Wheelhouse, gpu: str | None = None) -> None:
+    from archpatch.wheelhouse.damage import damages
+
+    for damage in damages(house, gpu):
+        warn(f"left out, since it is damaged: {damage.problem}")
+
+
+def _refuse_damage(shelf: Shelf, packages: Sequence[str], python: str | None) -> None:
+    """Raise `WheelhouseDamaged` where a wheel that would be the answer is damaged: without it, a job would lack it."""
+    from archpatch.errors import WheelhouseDamaged
+    from archpatch.wheelhouse.shelf import requirement_for
+
+    damaged = shelf.damaged(packages)
+    if not damaged:
+        return
+    known = [requirement_for(damage.record) for damage in damaged if damage.record is not None]
+    lines = [_build(shelf, known, python)] if known else []
+    if len(known) < len(damaged):
+        lines.append("Build what has no record again from where it came from: a folder, a repository, or a release.")
+        lines.append(_build(shelf, ["SOURCE"], python))
+    problems = "; ".join(damage.problem for damage in damaged)
+    raise WheelhouseDamaged(f"what would be installed is damaged: {problems}", remedy="\n".join(lines))
 
 
 def _not_filed(shelf: Shelf, packages: Sequence[str], python: str | None) -> MissingFile:

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
+from types import ModuleType
 from typing import IO
 
 from archpatch.errors import CacheRefused, FetchFailed, ToolchainError
@@ -20,7 +21,7 @@ from archpatch.kernel_cache.manifest import NAME, Manifest
 from archpatch.storage.archives import unpack
 from archpatch.storage.atomic import disk_errors, sha256_of, staging_folder
 
-__all__ = ["PER_FILE", "SUFFIX", "Content", "is_old", "opened", "sweep", "write_archive"]
+__all__ = ["PER_FILE", "SUFFIX", "Content", "is_old", "opened", "require_zstd", "sweep", "write_archive"]
 
 SUFFIX = ".tar.zst"
 #: What a file takes beside its content, at most: two headers of tar's, padding, a line of the manifest (bytes).
@@ -108,8 +109,8 @@ def is_old(path: Path) -> bool:
 _REMEDY = "Delete it, and look at who can write there: a cache of kernels is code that will run."
 
 
-@contextmanager
-def _compressed(file: IO[bytes]) -> Iterator[IO[bytes]]:
+def require_zstd() -> ModuleType:
+    """Return the module that compresses. Raises `ToolchainError` without it, which a job should hear at its start."""
     try:
         import zstandard  # noqa: PLC0415 - the extra `cache`
     except ImportError:
@@ -117,6 +118,12 @@ def _compressed(file: IO[bytes]) -> Iterator[IO[bytes]]:
             "a cache of kernels is compressed by zstd, which this Python cannot write",
             remedy="Install the extra: pip install 'archpatch[cache]'.",
         ) from None
+    return zstandard
+
+
+@contextmanager
+def _compressed(file: IO[bytes]) -> Iterator[IO[bytes]]:
+    zstandard = require_zstd()
     compressor = zstandard.ZstdCompressor(level=_LEVEL, write_checksum=True)
     with compressor.stream_writer(file, closefd=False) as sink:
         yield sink

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
 from archpatch.errors import CacheRefused
-from archpatch.kernel_cache.archive import is_old, opened, sweep
+from archpatch.kernel_cache.archive import is_old, opened, require_zstd, sweep
 from archpatch.kernel_cache.contents import Contents
 from archpatch.kernel_cache.lane import Lane
 from archpatch.kernel_cache.manifest import Manifest
@@ -47,8 +47,10 @@ def restore(store: Store, root: Path, *, lane: Lane, key: Key, limit: int) -> Re
     """Restore the archive for `key`, else the newest of the lane, below `root`, and note there what it holds now.
 
     What lies there already stays. An archive that is refused is passed over for the next. `limit` is in bytes, as in
-    `save`. Raises `DiskFull`, and `UsageError` where the root may not be written.
+    `save`. Raises `DiskFull`, `UsageError` where the root may not be written, and `ToolchainError` where a save could
+    not write in the end.
     """
+    require_zstd()
     root = root.absolute()
     with disk_errors(root):
         (root / HIDDEN).mkdir(parents=True, exist_ok=True)

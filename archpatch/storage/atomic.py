@@ -13,10 +13,10 @@ from typing import Final
 
 from archpatch.errors import DiskFull, MissingFile, UsageError
 
-__all__ = ["disk_errors", "sha256_of", "staging_folder", "sync_folder", "write_bytes", "write_text"]
+__all__ = ["check_writable", "disk_errors", "sha256_of", "staging_folder", "sync_folder", "write_bytes", "write_text"]
 
 _FULL: Final = (errno.ENOSPC, errno.EDQUOT)
-_FORBIDDEN: Final = (errno.EACCES, errno.EPERM, errno.EROFS)
+_FORBIDDEN: Final = (errno.EACCES, errno.EPERM, errno.EROFS, errno.EISDIR, errno.ENAMETOOLONG, errno.ELOOP)
 _MISSING: Final = (errno.ENOENT, errno.ENOTDIR)
 _CHUNK: Final = 1 << 20
 
@@ -28,7 +28,7 @@ def write_bytes(path: Path, content: bytes) -> None:
     `DiskFull`, `UsageError` where the folder may not be written, and `MissingFile` where there is none.
     """
     target = path.resolve()
-    staged = target.with_name(f".{target.name}.{os.urandom(4).hex()}.tmp")
+    staged = _staged(target)
     with disk_errors(target):
         try:
             _write_new(staged, content, mode=target.stat().st_mode & 0o7777 if target.exists() else None)
@@ -41,6 +41,18 @@ def write_bytes(path: Path, content: bytes) -> None:
 def write_text(path: Path, content: str) -> None:
     """Replace the file by `content` in UTF-8, line ends as they are; otherwise as `write_bytes`."""
     write_bytes(path, content.encode("utf-8"))
+
+
+def check_writable(path: Path) -> None:
+    """Raise what `write_bytes` would raise now; nothing is left."""
+    target = path.resolve()
+    if target.is_dir():
+        raise UsageError(f"{path} is a folder", remedy="Name a file.")
+    probe = _staged(target)
+    with disk_errors(path):
+        # Nothing but the try tells of network file systems, quotas and what root may not do.
+        _write_new(probe, b"", mode=None)
+        probe.unlink()
 
 
 @contextmanager
@@ -89,11 +101,16 @@ def disk_errors(path: Path) -> Iterator[None]:
     except OSError as error:
         if error.errno in _FULL:
             raise DiskFull(f"no space is left for {path}", remedy="Free some, or choose another place.") from error
-        if error.errno in _FORBIDDEN:
+        # Some file systems, such as /proc, say that a file is missing where none can be made.
+        if error.errno in _FORBIDDEN or (error.errno in _MISSING and path.parent.is_dir()):
             raise UsageError(f"{path} may not be written: {error.strerror}", remedy="Choose another place.") from error
         if error.errno in _MISSING:
             raise MissingFile(f"{path} has no folder to be in", remedy=f"Make {path.parent} first.") from error
         raise
+
+
+def _staged(target: Path) -> Path:
+    return target.with_name(f".{target.name}.{os.urandom(4).hex()}.tmp")
 
 
 def _write_new(path: Path, content: bytes, *, mode: int | None) -> None:

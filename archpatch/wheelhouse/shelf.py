@@ -11,6 +11,7 @@ from packaging.version import Version
 from archpatch.arch.arch import Arch
 from archpatch.arch.gpu import find_gpu
 from archpatch.errors import UnknownGpu
+from archpatch.wheelhouse.damage import Damage, damages
 from archpatch.wheelhouse.house import Entry, Wheelhouse
 from archpatch.wheelhouse.layout import ANY_PYTHON, Stack
 from archpatch.wheelhouse.record import Record
@@ -48,6 +49,19 @@ class Shelf:
     def newest(self, packages: Collection[str] = ()) -> dict[str, Entry]:
         """Return the newest wheel of each package, by its normalized name and in that order."""
         return _newest(self.entries(packages))
+
+    def damaged(self, packages: Collection[str] = ()) -> tuple[Damage, ...]:
+        """Return what is damaged and might be the newest wheel of its package, if it were not."""
+        newest, wanted = self.newest(packages), set(map(canonicalize_name, packages))
+        return tuple(
+            damage
+            for damage in damages(self.house, self.gpu)
+            if damage.package is not None
+            and (not wanted or damage.package in wanted)
+            and damage.path.parent.name == self.stack.folder
+            and damage.fits(self.inputs["python"], self.inputs["platform"])
+            and (damage.package not in newest or damage.version >= Version(newest[damage.package].record.version))
+        )
 
     def elsewhere(self, packages: Collection[str] = ()) -> dict[str, Entry]:
         """Return the newest wheel that the GPU type would run of each package of which nothing is filed for it.

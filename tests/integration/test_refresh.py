@@ -77,6 +77,9 @@ def test_it_goes_on_after_a_failure_and_says_4(archpatch: CommandLine, pinned: d
     }
     reasons = {cell["id"]: cell["reason"] for cell in answer.json["cells"]}
     assert "broken on purpose" in reasons["broken@h200"]
+    logs = {cell["id"]: cell["log"] for cell in answer.json["cells"]}
+    assert "broken on purpose" in Path(logs["broken@h200"]).read_text()
+    assert logs["nowhere==1.0@h200"] is None
     assert "no matching arch for b200 (10.0)" in reasons["archpatch_mini==0.1.0@b200"]
     assert archpatch.left_behind() == []
 
