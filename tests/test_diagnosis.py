@@ -44,7 +44,7 @@ TRACEBACK = [
         (["/usr/bin/x86_64-linux-gnu-g++-12: fatal error: no input files"], "/usr/bin/x86_64-linux-gnu-g++-12: fatal"),
         (["ptxas /tmp/a.ptx, line 12; error   : Unknown symbol"], "ptxas /tmp/a.ptx, line 12; error"),
         (["sh: 1: /opt/cuda/bin/nvcc: Permission denied", *TRACEBACK], "sh: 1: /opt/cuda/bin/nvcc: Permission denied"),
-        (["/bin/sh: line 1: nvcc: command not found", *TRACEBACK], "/bin/sh: line 1: nvcc: command not found"),
+        (["/bin/bash: line 1: nvcc: command not found", *TRACEBACK], "/bin/bash: line 1: nvcc: command not found"),
         (
             ["/usr/bin/ld: warning: a.o: missing .note.GNU-stack section", "/usr/bin/ld: a.o: undefined symbol"],
             "/usr/bin/ld: a.o: undefined symbol",

@@ -282,6 +282,15 @@ def test_damage_that_is_no_part_of_the_answer_is_no_error(
     assert told(capsys, "path", "other")[0] == 5
 
 
+def test_a_folder_that_is_no_wheelhouse_is_left_as_it_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    wheel = tmp_path / "a" / "b" / "x-1-py3-none-any.whl"
+    wheel.parent.mkdir(parents=True)
+    wheel.touch()
+    status, _, err = told(capsys, "list", "--wheelhouse", str(tmp_path))
+    assert (status, f"{wheel}.json is missing" in err) == (0, True)
+    assert [path.name for path in tmp_path.iterdir()] == ["a"]
+
+
 @pytest.mark.usefixtures("_torch")
 def test_the_list_and_the_index_warn_of_what_they_leave_out(
     house: Wheelhouse, capsys: pytest.CaptureFixture[str]

@@ -25,7 +25,7 @@ _LINKER = re.compile(
     r"^(?:\S*[/-])?(?:ld|collect2|mold)(?:\.\w+)?:\s(?!warning:|NOTE:|skipping )|undefined reference to|cannot find -l"
 )
 #: What it could not run: `sh: 1: /opt/nvcc: Permission denied`.
-_SHELL = re.compile(r"^\S*\bsh: (?:(?:line )?\d+: )?\S.*: \S")
+_SHELL = re.compile(r"^\S*\b(?:ba|da)?sh: (?:(?:line )?\d+: )?\S.*: \S")
 _PYTHON = re.compile(r"^(?:[\w.]+(?:Error|Exception|Exit)\b|error:)")
 _DISK_FULL = re.compile(r"No space left on device", re.IGNORECASE)
 _TRACEBACK = re.compile(r"^Traceback \(")

@@ -55,8 +55,10 @@ def damages(house: Wheelhouse, gpu: str | None = None) -> tuple[Damage, ...]:
 
     What looks damaged is looked at again while nobody writes: it may just have been replaced.
     """
-    if not _seen(house, gpu):
-        return ()
+    seen = _seen(house, gpu)
+    if not seen or not house.exists():
+        # A folder that is no wheelhouse gets no lock either.
+        return seen
     with house.unchanging():
         return _seen(house, gpu)
 
