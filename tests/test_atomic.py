@@ -190,3 +190,15 @@ def test_sha256_is_of_the_whole_file(tmp_path: Path, size: int) -> None:
     content = bytes(range(256)) * (size // 256 + 1)
     (tmp_path / "file").write_bytes(content[:size])
     assert sha256_of(tmp_path / "file") == hashlib.sha256(content[:size]).hexdigest()
+
+
+def test_a_pipe_takes_what_is_written_and_stays(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDWR)
+    check_writable(pipe)
+    write_text(pipe, "content")
+    assert os.read(reader, 100) == b"content"
+    os.close(reader)
+    assert pipe.is_fifo()
+    assert [path.name for path in tmp_path.iterdir()] == ["pipe"]

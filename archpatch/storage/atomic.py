@@ -24,10 +24,15 @@ _CHUNK: Final = 1 << 20
 def write_bytes(path: Path, content: bytes) -> None:
     """Replace the file, or the file that a link points at, by `content` in one step; its mode is kept.
 
-    After a return the content is on the disk; after a crash the file is the old one or the new one. Raises
-    `DiskFull`, `UsageError` where the folder may not be written, and `MissingFile` where there is none.
+    After a return the content is on the disk; after a crash the file is the old one or the new one. A device or a pipe
+    stays what it is. Raises `DiskFull`, `UsageError` where the folder may not be written, and `MissingFile` where there
+    is none.
     """
     target = path.resolve()
+    if _takes_bytes(target):
+        with disk_errors(target), target.open("wb") as stream:
+            stream.write(content)
+        return
     staged = _staged(target)
     with disk_errors(target):
         try:
@@ -48,11 +53,18 @@ def check_writable(path: Path) -> None:
     target = path.resolve()
     if target.is_dir():
         raise UsageError(f"{path} is a folder", remedy="Name a file.")
+    if _takes_bytes(target):
+        return
     probe = _staged(target)
     with disk_errors(path):
         # Nothing but the try tells of network file systems, quotas and what root may not do.
         _write_new(probe, b"", mode=None)
         probe.unlink()
+
+
+def _takes_bytes(target: Path) -> bool:
+    """Whether something is there that is no file, such as `/dev/null`: root could put a file in its place."""
+    return target.exists() and not (target.is_file() or target.is_dir())
 
 
 @contextmanager
