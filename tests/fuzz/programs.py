@@ -210,7 +210,8 @@ def _read(texts: Sequence[str | None], program: Program) -> list[int]:
 
 
 def _pairs(option: str, value: str) -> set[Pair]:
-    """Return the pairs of one flag as a report spells them."""
+    """Return the pairs of one flag as a report spells them: `sm_9.0`, which nvcc refuses, is `sm_90` there."""
+    value = value.replace(".", "")
     codes = _CODE.findall(value.lower())
     if option in ("-gencode", "--generate-code"):
         computes = [code for code in codes if re.search(rf"arch={re.escape(code)}\b", value.lower())][:1]
