@@ -175,7 +175,7 @@ class _Given:
     def terms(self) -> Terms:
         """What a noxfile never says itself."""
         sizing = Sizing(
-            compress_mode=self.text("compress-mode") or "auto", lineinfo=self.flag("lineinfo", default=True)
+            compress_mode=self.text("compress-mode") or "default", lineinfo=self.flag("lineinfo", default=True)
         )
         return Terms(
             wheelhouse=Path(),

@@ -30,15 +30,14 @@ OLD, TWELVE, THIRTEEN = toolkit("12.4.1"), toolkit("12.8.93", "--compress-mode")
 @pytest.mark.parametrize(
     ("mode", "tools", "flags"),
     [
-        ("auto", THIRTEEN, ("--compress-mode=size",)),
-        ("auto", TWELVE, ()),
-        ("auto", OLD, ()),
+        ("default", THIRTEEN, ()),
+        ("size", THIRTEEN, ("--compress-mode=size",)),
         ("size", TWELVE, ("--compress-mode=size",)),
         ("none", THIRTEEN, ("--compress-mode=none",)),
         ("default", OLD, ()),
     ],
 )
-def test_a_mode_that_every_driver_can_read_is_the_default(mode: str, tools: Toolkit, flags: tuple[str, ...]) -> None:
+def test_nvcc_is_told_what_was_asked_for_and_else_decides(mode: str, tools: Toolkit, flags: tuple[str, ...]) -> None:
     sizing = Sizing(compress_mode=mode)
     assert sizing.flags(tools) == flags
     assert sizing.inputs(tools) == ({"sizing": flags[0]} if flags else {})
@@ -47,7 +46,7 @@ def test_a_mode_that_every_driver_can_read_is_the_default(mode: str, tools: Tool
 def test_a_mode_that_nvcc_does_not_have_is_refused() -> None:
     with pytest.raises(UsageError, match=r"nvcc 12\.4\.1 has no such option"):
         Sizing(compress_mode="size").flags(OLD)
-    with pytest.raises(UsageError, match="'tiny' is not one of auto, default, size"):
+    with pytest.raises(UsageError, match="'tiny' is not one of default, size"):
         Sizing(compress_mode="tiny")
 
 

@@ -130,10 +130,10 @@ def wheel_options(function: _F) -> _F:
             _option(
                 "--compress-mode",
                 # As `archpatch.builder.sizing` has them.
-                type=click.Choice(["auto", "default", "size", "balance", "speed", "none"]),
-                default="auto",
+                type=click.Choice(["default", "size", "balance", "speed", "none"]),
+                default="default",
                 show_default=True,
-                help="How nvcc compresses device code. auto: size from CUDA 13 on, else nvcc's default.",
+                help="How nvcc compresses device code: size is smallest, and takes its time.",
             ),
             _option(
                 "--lineinfo/--no-lineinfo",

@@ -40,13 +40,14 @@ def by_hand(threads: int) -> Side:
     flags = {"NVCC_APPEND_FLAGS": f"--split-compile={threads}"} if threads != 1 else {}
     # With a PYTORCH_NVCC of the user's, archpatch leaves the schedule to ninja.
     nvcc = str(Path(CUDA_HOME, "bin/nvcc"))
-    return Side(("--compress-mode", "default"), {"PYTORCH_NVCC": nvcc, "MAX_JOBS": str(CORES), **flags})
+    return Side((), {"PYTORCH_NVCC": nvcc, "MAX_JOBS": str(CORES), **flags})
 
 
 SIDES = {
     "unpatched": Side(None),
     "first": Side(()),
     "again": Side(("--compress-mode", "balance")),
+    "size": Side(("--compress-mode", "size")),
     "no-lineinfo": Side(("--no-lineinfo",)),
     **{f"hand-{threads}": by_hand(threads) for threads in (1, 2, 4, 0)},
 }
