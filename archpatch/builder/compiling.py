@@ -20,6 +20,7 @@ from archpatch.builder.schedule import STAND_IN
 from archpatch.builder.working_folder import is_working_folder
 from archpatch.builder.workplace import Workplace
 from archpatch.errors import BuildFailed, DiskFull
+from archpatch.storage.listing import matching
 
 __all__ = ["compile_wheel"]
 
@@ -78,7 +79,7 @@ def _sweep_hooks(folder: Path) -> None:
     There, and nowhere else, pyproject_hooks keeps the arguments of a hook (`tmp*/input.json`). Those of a wheel that
     was to lie in a working folder which is gone are nobody's.
     """
-    for arguments in folder.glob("tmp*/input.json"):
+    for arguments in matching(folder, "tmp*/input.json"):
         with contextlib.suppress(OSError, ValueError, LookupError, TypeError):
             into = Path(json.loads(arguments.read_bytes())["kwargs"]["wheel_directory"])
             if is_working_folder(into.parent) and not into.exists():

@@ -14,6 +14,7 @@ from packaging.utils import canonicalize_name
 
 from archpatch.storage.atomic import disk_errors
 from archpatch.storage.cache_folder import cache_folder
+from archpatch.storage.listing import matching
 
 __all__ = ["new_log"]
 
@@ -37,7 +38,7 @@ def new_log(name: str) -> Path:
 def _prune(folder: Path) -> None:
     """Remove all but the newest logs and those of the last day."""
     written: dict[Path, float] = {}
-    for log in folder.glob("*.log"):
+    for log in matching(folder, "*.log"):
         # Another process prunes too.
         with contextlib.suppress(FileNotFoundError):
             written[log] = log.stat().st_mtime

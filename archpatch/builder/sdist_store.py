@@ -14,6 +14,7 @@ from packaging.version import InvalidVersion, Version
 from archpatch.builder.requirement import ARCHIVE_SUFFIXES
 from archpatch.storage.atomic import sha256_of
 from archpatch.storage.cache_folder import cache_folder
+from archpatch.storage.listing import matching
 
 __all__ = ["sdist_store", "split_sdist_name", "stored_sdist", "stored_sdists"]
 
@@ -37,7 +38,7 @@ def stored_sdist(store: Path, sha256: str, filename: str) -> Path | None:
 
 def stored_sdists(store: Path, name: str) -> Iterator[tuple[Version, Path]]:
     """Yield the version and path of each sdist of the package `name`."""
-    for path in sorted(store.glob("*/*")):
+    for path in matching(store, "*/*"):
         split = split_sdist_name(path.name)
         if split and split[0] == canonicalize_name(name) and re.fullmatch(r"[0-9a-f]{64}", path.parent.name):
             yield split[1], path

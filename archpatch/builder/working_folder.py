@@ -17,6 +17,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from archpatch.builder.processes import end_workers
+from archpatch.storage.listing import matching
 
 __all__ = ["is_working_folder", "working_folder"]
 
@@ -70,7 +71,7 @@ def _make(parent: Path) -> tuple[Path, int]:
 
 
 def _sweep(parent: Path) -> None:
-    for folder in parent.glob(f"{_PREFIX}*"):
+    for folder in matching(parent, f"{_PREFIX}*"):
         with suppress(OSError):
             lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
             try:

@@ -20,6 +20,7 @@ from archpatch.kernel_cache.lane import Lane
 from archpatch.kernel_cache.manifest import NAME, Manifest
 from archpatch.storage.archives import unpack
 from archpatch.storage.atomic import disk_errors, sha256_of, staging_folder
+from archpatch.storage.listing import below, matching
 
 __all__ = ["PER_FILE", "SUFFIX", "Content", "is_old", "opened", "require_zstd", "sweep", "write_archive"]
 
@@ -93,8 +94,8 @@ def opened(archive: Path, lane: Lane, *, beside: Path, limit: int) -> Iterator[t
 
 def sweep(folder: Path, pattern: str = ".*.staging") -> None:
     """Remove the staging folders in `folder` that killed processes left, to which nobody writes any more."""
-    for staging in folder.glob(pattern):
-        if all(map(is_old, (staging, *staging.glob("*")))):
+    for staging in matching(folder, pattern):
+        if all(map(is_old, (staging, *below(staging)))):
             shutil.rmtree(staging, ignore_errors=True)
 
 

@@ -18,6 +18,7 @@ from archpatch.kernel_cache.snapshot import HIDDEN, Known, Snapshot, is_used
 from archpatch.kernel_cache.soundness import kernel_of
 from archpatch.kernel_cache.tree import Entry, Tree
 from archpatch.storage.atomic import staging_folder
+from archpatch.storage.listing import matching
 
 __all__ = ["Counts", "Outside", "Report", "report"]
 
@@ -148,7 +149,7 @@ def _outside(root: Path, taken: int, environ: Mapping[str, str]) -> Iterator[Out
     """Yield the places that compilers write to when nobody tells them otherwise, where something is newer."""
     places = {"home": environ.get("HOME") or "/", "tmp": tempfile.gettempdir()}
     for pattern in sorted(default for compiler in COMPILERS for default in compiler.defaults):
-        for folder in sorted(Path("/").glob(pattern.format(**places).lstrip("/"))):
+        for folder in matching(Path("/"), pattern.format(**places).lstrip("/")):
             sizes = [] if folder.is_relative_to(root) else list(_newer(folder, taken))
             if sizes:
                 yield Outside(path=str(folder), files=len(sizes), size=sum(sizes))

@@ -21,6 +21,7 @@ from archpatch.kernel_cache.store import Store
 from archpatch.kernel_cache.tree import Entry, File, Tree
 from archpatch.storage.atomic import disk_errors
 from archpatch.storage.key import Key
+from archpatch.storage.listing import below
 
 __all__ = ["Restored", "clear_staging", "restore"]
 
@@ -72,7 +73,7 @@ def _clear_leftovers(root: Path, tree: Tree) -> int:
     """
     clear_staging(root)
     locks = [path for _, folder in tree.folders for path in _locks(folder) if is_old(path)]
-    still = {folder for folder in {path.parent for path in locks} if all(map(is_old, folder.rglob("*")))}
+    still = {folder for folder in {path.parent for path in locks} if all(map(is_old, below(folder)))}
     return sum(_unlock(path) for path in locks if path.parent in still)
 
 
@@ -82,7 +83,7 @@ def clear_staging(root: Path) -> None:
 
 
 def _locks(folder: Path) -> Iterator[Path]:
-    for path in folder.rglob("*lock"):
+    for path in below(folder):
         if (path.name == "lock" or path.suffix == ".lock") and path.is_file() and not path.is_symlink():
             yield path
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from archpatch.kernel_cache.archive import SUFFIX
 from archpatch.storage.key import Key
+from archpatch.storage.listing import last_written, matching
 
 __all__ = ["Store"]
 
@@ -39,6 +40,6 @@ class Store:
             return
         seen = {self.place(key)}
         for prefix in key.restore_prefixes:
-            fitting = {path for path in self.path.glob(f"*{SUFFIX}") if path.name.startswith(prefix)} - seen
+            fitting = {path for path in matching(self.path, f"*{SUFFIX}") if path.name.startswith(prefix)} - seen
             seen |= fitting
-            yield from sorted(fitting, key=lambda path: (path.stat().st_mtime_ns, path.name), reverse=True)
+            yield from sorted(fitting, key=lambda path: (last_written(path), path.name), reverse=True)

@@ -25,6 +25,7 @@ from archpatch.arch.coverage import Verdict, best_for
 from archpatch.errors import DiskFull, MissingFile, UnreadableBinary, UsageError, WheelhouseConflict, WheelhouseDamaged
 from archpatch.storage.atomic import disk_errors, sha256_of, sync_folder, write_text
 from archpatch.storage.fingerprint import differing
+from archpatch.storage.listing import matching
 from archpatch.storage.sealed import seal, unseal
 from archpatch.wheelhouse.layout import HIDDEN, INDEX, Stack, arch_folder, gpu_folder, relative_link
 from archpatch.wheelhouse.record import Record, record_path
@@ -88,12 +89,12 @@ class Wheelhouse:
 
     def wheels(self) -> Iterator[Path]:
         """Yield whatever has a wheel's place and name once, sorted; unfinished files are left out."""
-        yield from sorted(wheel for folder in self._arch_folders() for wheel in folder.glob("*/*.whl"))
+        yield from sorted(wheel for folder in self._arch_folders() for wheel in matching(folder, "*/*.whl"))
 
     def _arch_folders(self) -> Iterator[Path]:
         """Yield the folders of wheels by what they hold. They stay, while those of the index come and go."""
         others = ("gpu", INDEX)
-        yield from (path for path in self.root.glob("[!.]*") if path.name not in others and path.is_dir())
+        yield from (path for path in matching(self.root, "*") if path.name not in others and path.is_dir())
 
     def entries(self) -> Iterator[Entry]:
         """Yield every wheel that has a record which fits it, as far as a glance tells."""
@@ -110,14 +111,14 @@ class Wheelhouse:
     def links(self, gpu: str) -> Iterator[Path]:
         """Yield the links of a GPU type, sorted, whatever they point at; an index's lines count as links."""
         folder = self.root / "gpu" / gpu
-        yield from sorted(folder.glob("*/*.whl"))
-        for index in sorted(folder.glob("*/index.html")):
+        yield from matching(folder, "*/*.whl")
+        for index in matching(folder, "*/index.html"):
             text = index.read_text(encoding="utf-8", errors="replace")
             yield from (index.parent / unquote(href) for href in re.findall(r'<a href="([^"]+)">', text))
 
     def gpus(self) -> tuple[str, ...]:
         """Return the GPU types that have a folder."""
-        return tuple(sorted(path.name for path in (self.root / "gpu").glob("*") if path.is_dir()))
+        return tuple(path.name for path in matching(self.root / "gpu", "*") if path.is_dir())
 
     def entries_for(self, gpu: str) -> Iterator[Entry]:
         """Yield what is filed for a GPU type; links that lead to no wheel of this house are passed over."""
@@ -169,7 +170,7 @@ class Wheelhouse:
 
     def memos(self) -> Iterator[Path]:
         """Yield the files of the memo, sorted."""
-        yield from sorted((self.root / HIDDEN / "memo").glob("*.json"))
+        yield from matching(self.root / HIDDEN / "memo", "*.json")
 
     def note(self, memo: Path) -> dict[str, Any]:
         """Return what a file of the memo says.
@@ -383,7 +384,7 @@ class Wheelhouse:
                 for link in self.links(gpu):
                     if link.is_symlink() and _real(link) == _real(entry.wheel):
                         link.unlink()
-                for index in sorted((self.root / "gpu" / gpu).glob("*/index.html")):
+                for index in matching(self.root / "gpu" / gpu, "*/index.html"):
                     _take_out_of_index(index, entry.wheel.name)
             entry.wheel.unlink(missing_ok=True)
             record_path(entry.wheel).unlink(missing_ok=True)
@@ -424,16 +425,16 @@ class Wheelhouse:
     def _sweep(self) -> None:
         """Remove what killed processes left; the lock is held, so nobody is at work on any of it."""
         for folder in self._arch_folders():
-            for staging in folder.glob(f"*/{_STAGING}"):
+            for staging in matching(folder, f"*/{_STAGING}"):
                 shutil.rmtree(staging, ignore_errors=True)
-            for record in folder.glob("*/*.whl.json"):
+            for record in matching(folder, "*/*.whl.json"):
                 if not record.with_suffix("").exists():
                     record.unlink()
         hidden = self.root / HIDDEN
         for folder in (self.root / "gpu", self.root / INDEX, hidden / "memo"):
             for unfinished in folder.rglob(".*.tmp"):
                 unfinished.unlink()
-        for path in hidden.glob("locks/*.lock"):
+        for path in matching(hidden, "locks/*.lock"):
             if path.stem != _WRITING:
                 _remove_if_free(path)
 
@@ -469,7 +470,9 @@ def _place_link(link: Path, target: Path) -> None:
 
 def _rivals(link: Path) -> Iterator[Path]:
     """Yield the other links of the same release beside `link`."""
-    yield from (other for other in link.parent.glob("*.whl") if other != link and _same_slot(other.name, link.name))
+    yield from (
+        other for other in matching(link.parent, "*.whl") if other != link and _same_slot(other.name, link.name)
+    )
 
 
 def _real(path: Path) -> Path:
