@@ -10,6 +10,7 @@ from libraries import CUDA, container, library, write_wheel
 
 from archpatch.arch.arch import ArchRequest
 from archpatch.arch.selection import Policy
+from archpatch.builder.working_folder import working_folder
 from archpatch.errors import DeviceCodeMismatch, MissingFile, NoMatchingArch, SlimRefused, UnreadableBinary, UsageError
 from archpatch.wheels.inspection import inspect_path
 from archpatch.wheels.metadata import read_metadata, verify_record
@@ -45,7 +46,12 @@ def wanted(text: str = "9.0") -> Wanted:
 def slim(wheel: Path, text: str = "9.0", into: str = "new") -> Slimmed:
     folder = wheel.parent / into
     folder.mkdir(exist_ok=True)
-    return slim_wheel(wheel, wanted(text), folder)
+    return slimmed_into(folder, wheel, text)
+
+
+def slimmed_into(folder: Path, wheel: Path, text: str = "9.0") -> Slimmed:
+    with working_folder() as scratch:
+        return slim_wheel(wheel, wanted(text), folder, scratch=scratch)
 
 
 def contents(path: Path) -> dict[str, bytes]:
@@ -84,7 +90,7 @@ def test_the_same_wheel_gives_the_same_bytes_and_so_does_the_slimmed_one(tmp_pat
     wheel = write_wheel(tmp_path / NAME, FILES)
     first, second = slim(wheel).path, slim(wheel, into="again").path
     assert first.read_bytes() == second.read_bytes()
-    third = slim_wheel(first, wanted(), tmp_path / "again").path
+    third = slimmed_into(tmp_path / "again", first).path
     assert (third.name, third.read_bytes()) == (first.name, first.read_bytes())
 
 
@@ -92,7 +98,7 @@ def test_a_stored_wheel_is_compressed_and_gives_the_same(tmp_path: Path) -> None
     stored = slim(write_wheel(tmp_path / NAME, FILES, compression=zipfile.ZIP_STORED)).path
     with zipfile.ZipFile(stored) as archive:
         assert {member.compress_type for member in archive.infolist()} == {zipfile.ZIP_DEFLATED}
-    again = slim_wheel(stored, wanted(), tmp_path)
+    again = slimmed_into(tmp_path, stored)
     assert again.path.read_bytes() == stored.read_bytes()
 
 
@@ -195,13 +201,13 @@ def test_the_wide_wheel_is_never_written_over(tmp_path: Path) -> None:
     wheel = write_wheel(tmp_path / NAME.replace("1.0", "1.0+sm90"), FILES)
     before = wheel.read_bytes()
     with pytest.raises(UsageError, match="would be written over"):
-        slim_wheel(wheel, wanted(), tmp_path)
+        slimmed_into(tmp_path, wheel)
     assert wheel.read_bytes() == before
 
 
 def test_a_folder_that_is_not_there_is_missing(tmp_path: Path) -> None:
     with pytest.raises(MissingFile, match="nowhere is no folder"):
-        slim_wheel(write_wheel(tmp_path / NAME, FILES), wanted(), tmp_path / "nowhere")
+        slimmed_into(tmp_path / "nowhere", write_wheel(tmp_path / NAME, FILES))
 
 
 # --- one library ---

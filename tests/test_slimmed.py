@@ -55,7 +55,7 @@ def filed(
     origin = Origin.of(wheel, torch)
     into = wheel.parent / "slim"
     into.mkdir(exist_ok=True)
-    slimmed = slim_wheel(wheel, Wanted(request=ArchRequest.parse("9.0"), policy=Policy()), into)
+    slimmed = slim_wheel(wheel, Wanted(request=ArchRequest.parse("9.0"), policy=Policy()), into, scratch=into)
     filing = Filing(request={"archs": ["9.0"]}, gpus=gpus, replace=replacing, seconds=1.2345)
     return file_slimmed(slimmed, origin, house, filing=filing)
 

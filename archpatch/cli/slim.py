@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -50,6 +47,7 @@ def command(ctx: click.Context, /, path: Path, as_json: bool, **options: Any) ->
     Nothing is compiled, and what stays keeps its bytes. The wheel's local version says what is inside. Printed is where
     it lies.
     """
+    from archpatch.builder.working_folder import working_folder
     from archpatch.errors import MissingFile
 
     started = time.monotonic()
@@ -61,8 +59,9 @@ def command(ctx: click.Context, /, path: Path, as_json: bool, **options: Any) ->
     origin = _origin(path, options)
     wanted = _wanted(ctx, asked)
     request = {**asked.to_json(), "on_missing": wanted.policy.on_missing_for(wanted.request).value}
-    with _folder(options["output"], is_filed=origin is not None) as folder:
-        slimmed = _slim(path, wanted, folder)
+    with working_folder() as scratch:
+        folder = scratch if options["output"] is None and origin is not None else _made(options["output"])
+        slimmed = _slim(path, wanted, folder, scratch=scratch)
         for text in slimmed.warnings:
             warn(text)
         filed = None
@@ -117,25 +116,22 @@ def _is_wheel(path: Path) -> bool:
     return path.suffix == ".whl"
 
 
-@contextmanager
-def _folder(output: Path | None, *, is_filed: bool) -> Iterator[Path]:
-    """Yield the folder to write to: the one that is named, a passing one for a wheel that is filed, or this one."""
+def _made(output: Path | None) -> Path:
+    """Return the folder to write to, this one unless another is named; it is there then."""
     from archpatch.storage.atomic import disk_errors
 
-    if output is None and is_filed:
-        with tempfile.TemporaryDirectory(prefix="archpatch-slim-") as passing:
-            yield Path(passing)
-        return
     folder = output or Path()
     with disk_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
-    yield folder.absolute()
+    return folder.absolute()
 
 
-def _slim(path: Path, wanted: Wanted, folder: Path) -> Slimmed:
+def _slim(path: Path, wanted: Wanted, folder: Path, *, scratch: Path) -> Slimmed:
     from archpatch.wheels.slim_wheel import slim_library, slim_wheel
 
-    return slim_wheel(path, wanted, folder) if _is_wheel(path) else slim_library(path, wanted, folder)
+    if _is_wheel(path):
+        return slim_wheel(path, wanted, folder, scratch=scratch)
+    return slim_library(path, wanted, folder)
 
 
 def _filing(ctx: click.Context, wanted: Wanted, *, request: dict[str, Any], seconds: float) -> Filing:

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import re
 import shutil
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -45,17 +42,18 @@ class Slimmed:
         return in_order({*self.inspection.cubins, *self.inspection.ptx})
 
 
-def slim_wheel(wheel: Path, wanted: Wanted, into: Path) -> Slimmed:
+def slim_wheel(wheel: Path, wanted: Wanted, into: Path, *, scratch: Path) -> Slimmed:
     """Write the wheel into the folder `into` with nothing but the device code that is wanted.
 
     The local version says what is inside; METADATA, RECORD and the file name agree; files without device code keep
     their bytes, all files their permissions. The same wheel gives the same bytes, and slimmed again the same once more.
+    Libraries are unpacked into the folder `scratch`, and stay there.
     Raises `NoMatchingArch` and `SlimRefused` as `plan_slimming` does, also for a signed wheel, `UnreadableBinary` for
     one that is not whole, `DiskFull`, and `DeviceCodeMismatch` where the result does not read back as planned. Nothing
     is written then.
     """
     named = read_metadata(wheel)
-    with _scratch_folder() as scratch, opened_wheel(wheel) as source:
+    with full_disk(scratch), opened_wheel(wheel) as source:
         if source.signatures:
             raise SlimRefused(
                 f"{wheel}: it is signed ({', '.join(source.signatures)}), and the signature would no longer hold",
@@ -191,9 +189,3 @@ def _label(local: str | None, codes: frozenset[DeviceCode]) -> str:
 def _require_other(source: Path, target: Path) -> None:
     if target.exists() and target.samefile(source):
         raise UsageError(f"{source} would be written over", remedy="Name another folder with -o.")
-
-
-@contextmanager
-def _scratch_folder() -> Iterator[Path]:
-    with full_disk(Path(tempfile.gettempdir())), tempfile.TemporaryDirectory(prefix="archpatch-slim-") as folder:
-        yield Path(folder)

@@ -113,6 +113,8 @@ def test_slimming_takes_a_part_of_what_building_takes(
     builds: Builds, compared: Callable[..., None], tmp_path: Path
 ) -> None:
     wanted = Wanted(request=ArchRequest.parse(ARCH), policy=Policy())
-    slim = fastest({"slim": lambda: slim_wheel(builds.full.wheel, wanted, tmp_path)}, rounds=3)["slim"]
+    slim = fastest({"slim": lambda: slim_wheel(builds.full.wheel, wanted, tmp_path, scratch=tmp_path)}, rounds=3)[
+        "slim"
+    ]
     build = Side(name=f"archpatch for {ARCH}", value=builds.ours.spent.wall)
     compared(Comparison(name=f"{builds.name}: slim the full wheel", measured=slim, against=build, most=0.2))

@@ -30,7 +30,7 @@ def test_slimming_takes_at_most_five_seconds_of_one_core_per_100_mb(
     wanted = Wanted(request=ArchRequest.parse("9.0"), policy=Policy(), allow_relocatable=True)
     sides = fastest(
         {
-            "slim": lambda: slim_wheel(bitsandbytes, wanted, tmp_path),
+            "slim": lambda: slim_wheel(bitsandbytes, wanted, tmp_path, scratch=tmp_path),
             "repacked by zipfile": lambda: repack(bitsandbytes, tmp_path),
         },
         rounds=3,

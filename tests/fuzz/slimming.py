@@ -176,7 +176,7 @@ def _wheel_failures(given: BinaryInput, plan: Slimming | ArchpatchError | None) 
         (into := Path(folder, "new")).mkdir()
         wheel = write_wheel(Path(folder, _NAME), {"pkg/_C.so": given.data, "pkg/other.so": _OTHER})
         try:
-            slimmed = slim_wheel(wheel, given.wanted, into)
+            slimmed = slim_wheel(wheel, given.wanted, into, scratch=Path(folder))
         except ArchpatchError:
             if any(into.iterdir()):
                 yield "an error left something behind"
