@@ -86,9 +86,8 @@ class Compilation:
         few = self.unasked <= max(2, self.bench.host.cores // 4)
         return self.can_stand_in and few and not (cache is not None and cache.name == "sccache")
 
-    @property
-    def cache(self) -> CompilerCache | None:
-        """The compiler cache that torch would use."""
+    def find_cache(self) -> CompilerCache | None:
+        """Return the compiler cache that torch would use."""
         if not self.captured.wraps_compilers:
             return None
         flags = [f"{name}={self.environment.get(name, '')}" for name in NVCC_FLAGS]
@@ -105,11 +104,11 @@ class Compilation:
         split = Split(archs=not own and "--threads" in options, optimisers=not own and "--split-compile" in options)
         return split.without(words)
 
-    def jobs(self, cache: CompilerCache | None) -> int:
-        """Return how many files ninja may start, of which all but a few then wait."""
+    def max_jobs(self, cache: CompilerCache | None) -> str:
+        """Return how many files ninja may start, of which all but a few then wait; a user's own number stays."""
         # ccache runs the preprocessor before it knows whether the compiler has to run: nobody makes that one wait.
         most = _MOST_WAITING if cache is None else 2 * self.bench.host.cores
-        return min(len(self.sources), most)
+        return self.bench.environ.get("MAX_JOBS") or str(min(len(self.sources), most))
 
 
 @dataclass(slots=True, kw_only=True)
@@ -136,22 +135,24 @@ def seated(desk: Desk, compilation: Compilation) -> Iterator[Seated]:
             "--no-lineinfo: nvcc is not started by torch here, but by CMake, PYTORCH_NVCC or setup.py itself",
             remedy="Leave the option out.",
         )
-    seat, cache = Seated(), compilation.cache
+    seat, cache = Seated(), compilation.find_cache()
     with ExitStack() as stack:
         if cache is not None:
             counts = stack.enter_context(cache.counted())
             seat.variables |= cache.variables()
-        _take_place(stack, desk, compilation, seat)
+        _take_place(stack, desk, compilation, seat, cache)
         yield seat
     if cache is not None:
         seat.cached = f"{cache.name}: {counts}"
 
 
-def _take_place(stack: ExitStack, desk: Desk, compilation: Compilation, seat: Seated) -> None:
-    cache = compilation.cache
+def _take_place(
+    stack: ExitStack, desk: Desk, compilation: Compilation, seat: Seated, cache: CompilerCache | None
+) -> None:
     if compilation.can_ask(cache):
         try:
             stack.enter_context(_at_the_desk(desk, compilation, seat))
+            seat.variables["MAX_JOBS"] = compilation.max_jobs(cache)
         except OSError:
             # No socket can be had here.
             stack.enter_context(desk.alone())
@@ -168,9 +169,6 @@ def _take_place(stack: ExitStack, desk: Desk, compilation: Compilation, seat: Se
 def _at_the_desk(desk: Desk, compilation: Compilation, seat: Seated) -> Iterator[None]:
     with desk.seat(compilation.costs, archs=compilation.archs, split=compilation.split) as place:
         seat.variables["ARCHPATCH_DESK"] = place.address
-        seat.variables["MAX_JOBS"] = compilation.bench.environ.get("MAX_JOBS") or str(
-            compilation.jobs(compilation.cache)
-        )
         yield
     seat.costs |= {compilation.name(Path(path)): cost for path, cost in dict(place.costs).items()}
 
