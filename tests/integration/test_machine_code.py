@@ -34,7 +34,7 @@ def compiled(into: Path, *flags: str) -> dict[str, bytes]:
 
 def test_a_file_of_cub_is_the_same_with_eight_threads_as_with_one(tmp_path: Path) -> None:
     alone = compiled(tmp_path / "alone.cubin")
-    assert len(alone) > 20
+    assert len(alone) >= 5
     assert compiled(tmp_path / "shared.cubin", f"--split-compile={THREADS}") == alone
 
 
