@@ -28,6 +28,7 @@ from archpatch.kernel_cache.share import fetch
 from archpatch.kernel_cache.soundness import GROUP, check, group_members
 from archpatch.kernel_cache.store import Store
 from archpatch.kernel_cache.tree import Tree
+from archpatch.storage.listing import below
 
 pytestmark = [pytest.mark.integration, pytest.mark.thorough]
 
@@ -428,8 +429,8 @@ BLOCKS = tuple(1 << power for power in range(4, 13))
 def torn(shared: Path) -> list[str]:
     """Return the groups in a shared folder that a reader could not use."""
     found = []
-    for group in folder(shared, "triton").rglob(f"{GROUP}*"):
-        if ".archpatch" in group.parts or "tmp.pid" in str(group):
+    for group in below(folder(shared, "triton")):
+        if not group.name.startswith(GROUP) or ".archpatch" in group.parts or "tmp.pid" in str(group):
             continue
         try:
             names = group_members(group.read_bytes())

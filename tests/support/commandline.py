@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from archpatch.storage.listing import below
+
 PROJECT = Path(__file__).parents[2]
 FIXTURES = PROJECT / "fixtures" / "cuda"
 CUDA_HOME = Path(os.environ.get("CUDA_HOME", "/usr/local/cuda"))
@@ -103,8 +105,8 @@ class CommandLine:
 
     def published(self) -> list[str]:
         """Return what a reader can see in the wheelhouse."""
-        seen = (path for path in self.wheelhouse.rglob("*.whl*") if ".archpatch" not in path.parts)
-        return sorted(path.name for path in seen)
+        seen = (path for path in below(self.wheelhouse) if ".archpatch" not in path.parts)
+        return sorted(path.name for path in seen if ".whl" in path.name)
 
     def left_behind(self) -> list[str]:
         """Return what lies in the temporary folder."""
