@@ -8,6 +8,7 @@ import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
+import libraries
 import pytest
 
 from archpatch.arch.arch import DeviceCode
@@ -272,3 +273,34 @@ def test_what_the_host_needs_is_the_newest_of_all_files() -> None:
     files = (needs("2.9", "3.4.30"), needs("2.17", None), needs(None, "3.4.9"))
     assert Inspection(files=files).needs == Needs(glibc="2.17", glibcxx="3.4.30")
     assert Inspection(files=()).needs.to_json() == {"glibc": None, "glibcxx": None}
+
+
+def test_a_wheel_that_goes_while_it_is_read_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    wheel = libraries.write_wheel(tmp_path / "pkg-1.0-py3-none-any.whl", {"pkg/__init__.py": b""})
+    is_file = Path.is_file
+
+    def there_and_gone(path: Path) -> bool:
+        there = is_file(path)
+        path.unlink()
+        return there
+
+    monkeypatch.setattr(Path, "is_file", there_and_gone)
+    with pytest.raises(MissingFile, match="does not exist"):
+        inspect_path(wheel)
+
+
+def test_a_file_that_goes_while_its_folder_is_read_is_passed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "_C.so").write_bytes(libraries.library(libraries.container("sm_90")).data)
+    (tmp_path / "passing").touch()
+    is_file = Path.is_file
+
+    def there_and_gone(path: Path) -> bool:
+        there = is_file(path)
+        if path.name == "passing":
+            path.unlink()
+        return there
+
+    monkeypatch.setattr(Path, "is_file", there_and_gone)
+    assert [file.path for file in inspect_path(tmp_path).files] == ["_C.so"]

@@ -79,6 +79,8 @@ def _problem(house: Wheelhouse, wheel: Path) -> str | None:
         _check(house.entry(wheel))
     except ArchpatchError as error:
         return error.message
+    except OSError as error:
+        return f"{wheel} cannot be read: {error.strerror}"
     return None
 
 

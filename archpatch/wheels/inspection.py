@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -104,17 +106,28 @@ def inspect_path(path: Path) -> Inspection:
     `MissingFile`, and `UnreadableBinary` for a damaged file or one of another kind.
     """
     if path.is_dir():
-        below = (file for file in path.rglob("*") if not file.is_symlink())
+        # Not `Path.rglob`: before Python 3.13, a folder that goes away meanwhile is an error there.
+        below = (Path(place, name) for place, _, names in os.walk(path) for name in names)
+        below = (file for file in below if not file.is_symlink())
         return _inspect_files((file.relative_to(path).as_posix(), file) for file in below)
-    if not path.is_file():
-        raise MissingFile(f"{path} does not exist", remedy="Name a wheel, a shared library or a folder.")
     # An ELF file can carry a zip at its end, so the magic at the start is asked first.
-    binary = _read_file(path, name=path.name)
+    binary = _read_there(path)
     if binary is not None:
         return Inspection(files=(binary,))
     if not is_zipfile(path):
         raise UnreadableBinary(f"{path} is no wheel and no ELF file", remedy="Name a wheel, a library or a folder.")
     return Inspection(files=_inspect_zip(path))
+
+
+def _read_there(path: Path) -> Binary | None:
+    """Read the file if it starts as an ELF file does; it has to be there."""
+    try:
+        if path.is_file():
+            return _read_file(path, name=path.name)
+    except FileNotFoundError:
+        # Another process removed it since.
+        pass
+    raise MissingFile(f"{path} does not exist", remedy="Name a wheel, a shared library or a folder.")
 
 
 def is_elf_member(archive: ZipFile, member: ZipInfo) -> bool:
@@ -153,8 +166,13 @@ def _installed(name: str) -> list[tuple[str, Path]]:
 
 
 def _inspect_files(files: Iterable[tuple[str, Path]]) -> Inspection:
-    read = (_read_file(path, name=name) for name, path in sorted(files) if path.is_file())
-    return Inspection(files=tuple(binary for binary in read if binary is not None))
+    found = []
+    for name, path in sorted(files):
+        with suppress(FileNotFoundError):
+            binary = _read_file(path, name=name) if path.is_file() else None
+            if binary is not None:
+                found.append(binary)
+    return Inspection(files=tuple(found))
 
 
 def _read_file(path: Path, *, name: str) -> Binary | None:

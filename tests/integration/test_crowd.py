@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -71,8 +72,8 @@ class Reader:
             last = over.is_set()
             try:
                 self.wrong += self.look()
-            except Exception as error:  # noqa: BLE001 - whatever a reader can be shown
-                self.wrong.append(repr(error))
+            except Exception:  # noqa: BLE001 - whatever a reader can be shown
+                self.wrong.append(traceback.format_exc())
             self.rounds += 1
             time.sleep(0.02)
 

@@ -43,14 +43,16 @@ def test_each_distinct_wheel_is_built_once_and_the_second_run_does_nothing(
 
     first = archpatch("refresh", "--json", "--summary", "summary.md", "--report", "report.json", environ=pinned)
     assert first.status == 0, first.stderr
-    assert [cell["state"] for cell in first.json["cells"]] == ["built", "hit", "built", "hit", "built"]
     held = [" ".join(cell["device_code"]) for cell in first.json["cells"]]
     assert held == ["sm_90", "sm_90", "sm_80", "sm_80", "sm_75"]
+    # Several are worked on at once: whichever came first of those that share a wheel has built it.
+    told = sorted((code, cell["state"]) for code, cell in zip(held, first.json["cells"], strict=True))
+    assert told == [("sm_75", "built"), ("sm_80", "built"), ("sm_80", "hit"), ("sm_90", "built"), ("sm_90", "hit")]
     assert len([name for name in archpatch.published() if name.endswith(".whl")]) == 3 + len(GPUS)
     assert json.loads((archpatch.folder / "report.json").read_text()) == first.json
     summary = (archpatch.folder / "summary.md").read_text()
     assert summary.startswith("### archpatch refresh: 3 built, 2 hit\n")
-    assert "| archpatch_mini==0.1.0 | l4 |  | built | sm_80 |" in summary
+    assert "| archpatch_mini==0.1.0 | t4 |  | built | sm_75 |" in summary
 
     second = archpatch("refresh", "--json", environ=pinned)
     assert set(states(second).values()) == {"hit"}

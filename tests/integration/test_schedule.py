@@ -121,7 +121,7 @@ def test_an_interrupted_refresh_ends_all_its_builds(archpatch: CommandLine, told
 @pytest.fixture
 def limited() -> Iterator[Callable[[], object]]:
     """Yield what puts a process into a control group with 4 GiB of memory, and no swap."""
-    group = Path("/sys/fs/cgroup/memory/archpatch-test")
+    group = Path(f"/sys/fs/cgroup/memory/archpatch-test-{os.getpid()}")
     try:
         group.mkdir(exist_ok=True)
         (group / "memory.limit_in_bytes").write_text(str(4 << 30))
