@@ -27,6 +27,6 @@ def below(folder: Path) -> Iterator[Path]:
 def last_written(path: Path) -> int:
     """Return the time of the last change in nanoseconds since the epoch, 0 for what is gone."""
     try:
-        return path.lstat().st_mtime_ns
+        return path.stat().st_mtime_ns
     except OSError:
         return 0
