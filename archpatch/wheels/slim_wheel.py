@@ -47,10 +47,9 @@ def slim_wheel(wheel: Path, wanted: Wanted, into: Path, *, scratch: Path) -> Sli
 
     The local version says what is inside; METADATA, RECORD and the file name agree; files without device code keep
     their bytes, all files their permissions. The same wheel gives the same bytes, and slimmed again the same once more.
-    Libraries are unpacked into the folder `scratch`, and stay there.
-    Raises `NoMatchingArch` and `SlimRefused` as `plan_slimming` does, also for a signed wheel, `UnreadableBinary` for
-    one that is not whole, `DiskFull`, and `DeviceCodeMismatch` where the result does not read back as planned. Nothing
-    is written then.
+    Libraries are unpacked into the folder `scratch`, and stay there. Raises `NoMatchingArch` and `SlimRefused` as
+    `plan_slimming` does, also for a signed wheel, `UnreadableBinary` for one that is not whole, `DiskFull`, and
+    `DeviceCodeMismatch` where the result does not read back as planned. Nothing is written to `into` then.
     """
     named = read_metadata(wheel)
     with full_disk(scratch), opened_wheel(wheel) as source:
