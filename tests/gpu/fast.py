@@ -49,6 +49,7 @@ SIDES = {
     "again": Side(("--compress-mode", "balance")),
     "size": Side(("--compress-mode", "size")),
     "no-lineinfo": Side(("--no-lineinfo",)),
+    "smallest": Side(("--compress-mode", "size", "--no-lineinfo")),
     **{f"hand-{threads}": by_hand(threads) for threads in (1, 2, 4, 0)},
 }
 
