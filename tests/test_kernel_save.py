@@ -6,6 +6,7 @@ import shutil
 import stat
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from kernels import (
@@ -28,6 +29,7 @@ from kernels import (
 )
 
 from archpatch.cli.main import run
+from archpatch.kernel_cache import restore as restore_module
 from archpatch.kernel_cache.archive import PER_FILE
 from archpatch.kernel_cache.restore import Restored
 from archpatch.kernel_cache.restore import restore as restore_
@@ -170,6 +172,24 @@ def test_what_was_refused_is_replaced(store: Path, root: Path, tmp_path: Path) -
     assert save(store, tmp_path / "r2").archive is None
 
 
+def test_what_another_job_saved_during_a_restore_was_not_refused(
+    store: Path, root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = restore_module._first
+
+    def look_too_early(*arguments: Any, **options: Any) -> Any:  # noqa: ANN401 - whatever it takes
+        found = first(*arguments, **options)
+        assert save(store, root).archive is not None
+        return found
+
+    monkeypatch.setattr(restore_module, "_first", look_too_early)
+    assert restore(store, tmp_path / "r").key is None
+    triton_kernel(tmp_path / "r", "sub", digest="S")
+    assert save(store, tmp_path / "r").archive is None
+    monkeypatch.undo()
+    assert restore(store, tmp_path / "r2").entries == 5
+
+
 def test_what_another_user_hides_is_left_out(store: Path, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     hide(monkeypatch, "add.ptx")
     saved = save(store, root)
@@ -286,6 +306,21 @@ def test_old_locks_that_nobody_holds_are_removed(store: Path, root: Path) -> Non
     assert restore(store, root).locks == 1
     assert (orphan.exists(), young.exists()) == (False, True)
     assert [path.suffix for path in (root / ".archpatch").iterdir()] == [".json"]
+
+
+def test_a_lock_that_was_made_anew_meanwhile_stays(store: Path, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lock = write(folder(root, "extensions") / "old" / "lock")
+    age(lock.parent, 7200)
+    unlock = restore_module._unlock
+
+    def unlock_too_late(path: Path) -> bool:
+        path.unlink()
+        write(path)
+        return unlock(path)
+
+    monkeypatch.setattr(restore_module, "_unlock", unlock_too_late)
+    assert restore(store, root).locks == 0
+    assert lock.exists()
 
 
 def test_the_lock_of_a_build_that_still_writes_stays(store: Path, root: Path) -> None:

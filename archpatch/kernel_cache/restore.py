@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import os
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -58,9 +59,10 @@ def restore(store: Store, root: Path, *, lane: Lane, key: Key, limit: int) -> Re
         tree = Tree.of(root, lane)
         locks = _clear_leftovers(root, tree)
         had = {entry.name for entry in tree.entries()}
-        restored, manifest = _first(store, tree, lane=lane, key=key, root=root, limit=limit)
+        restored, manifest, refused = _first(store, tree, lane=lane, key=key, root=root, limit=limit)
         snapshot = Snapshot.take(Tree.of(root, lane), manifest, had=had, exact=restored.exact)
-        is_refused = store.has(key) and restored.archive != store.place(key)
+        # Not one that another job has saved meanwhile.
+        is_refused = store.has(key) and store.place(key) in refused
         replace(snapshot, refused=str(key) if is_refused else None).write(root, lane)
     return replace(restored, locks=locks)
 
@@ -93,6 +95,9 @@ def _unlock(path: Path) -> bool:
     try:
         with path.open("rb+") as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # Another restore may have removed it, and a compiler made it anew.
+            if not is_old(path) or not os.path.samestat(os.fstat(file.fileno()), path.lstat()):
+                return False
             path.unlink()
     except OSError:
         return False
@@ -101,9 +106,9 @@ def _unlock(path: Path) -> bool:
 
 def _first(
     store: Store, tree: Tree, *, lane: Lane, key: Key, root: Path, limit: int
-) -> tuple[Restored, Manifest | None]:
-    """Restore the first archive that is not refused."""
-    refused: list[str] = []
+) -> tuple[Restored, Manifest | None, frozenset[Path]]:
+    """Restore the first archive that is not refused; return its manifest too, and those that are."""
+    refused: dict[Path, str] = {}
     for archive in store.candidates(key):
         try:
             with opened(archive, lane, beside=root / HIDDEN, limit=limit) as (manifest, folder):
@@ -111,11 +116,12 @@ def _first(
                     tree=tree, manifest=manifest, content=Tree.below(folder), contents=Contents(root=root)
                 ).run()
         except CacheRefused as error:
-            refused.append(error.message)
+            refused[archive] = error.message
             continue
         exact = manifest.key == str(key)
-        return replace(placed, archive=archive, exact=exact, refused=tuple(refused)), manifest
-    return Restored(refused=tuple(refused)), None
+        restored = replace(placed, archive=archive, exact=exact, refused=tuple(refused.values()))
+        return restored, manifest, frozenset(refused)
+    return Restored(refused=tuple(refused.values())), None, frozenset(refused)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
