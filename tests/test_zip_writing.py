@@ -78,13 +78,28 @@ def test_a_member_is_taken_over_as_it_is(tmp_path: Path, compression: int) -> No
         ZipWriter.to(tmp_path / "new.zip", pool) as new,
     ):
         for member in old.infolist():
-            new.copy(entry(f"new/{member.filename}"), member, tmp_path / "old.zip")
+            new.copy(entry(f"new/{member.filename}"), member, old)
         sizes = [member.compress_size for member in old.infolist()]
     with zipfile.ZipFile(tmp_path / "new.zip") as archive:
         assert archive.testzip() is None
         assert {name.removeprefix("new/"): archive.read(name) for name in archive.namelist()} == CONTENTS
         assert [member.compress_size for member in archive.infolist()] == sizes
         assert {member.compress_type for member in archive.infolist()} == {compression}
+
+
+def test_members_are_those_of_the_archive_that_was_opened(tmp_path: Path) -> None:
+    for name, content in (("old", b"what was checked"), ("other", b"something else, and longer")):
+        with zipfile.ZipFile(tmp_path / f"{name}.zip", "w") as archive:
+            archive.writestr("member", content)
+    with (
+        zipfile.ZipFile(tmp_path / "old.zip") as old,
+        ThreadPoolExecutor(1) as pool,
+        ZipWriter.to(tmp_path / "new.zip", pool) as new,
+    ):
+        (tmp_path / "other.zip").replace(tmp_path / "old.zip")
+        new.copy(entry("member"), old.getinfo("member"), old)
+    with zipfile.ZipFile(tmp_path / "new.zip") as archive:
+        assert archive.read("member") == b"what was checked"
 
 
 def test_a_member_that_may_pass_two_gigabytes_has_room_for_its_size(

@@ -70,7 +70,7 @@ def write_wheel(
             entry = _entry(wheel.renamed(member.filename, version), date=date, mode=mode)
             with _new_content(wheel, member, version, changed or {}) as content:
                 if content is None:
-                    archive.copy(entry, member, wheel.path)
+                    archive.copy(entry, member, wheel.archive)
                     rows.append((entry.filename, wheel.hashes[member.filename], member.file_size))
                 else:
                     archive.add(entry, content, size=member.file_size)

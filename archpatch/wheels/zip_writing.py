@@ -92,20 +92,22 @@ class ZipWriter:
         self.file.seek(end)
         self._list(entry)
 
-    def copy(self, entry: ZipInfo, member: ZipInfo, source: Path) -> None:
-        """Take over a member of the archive `source` as it is compressed there."""
+    def copy(self, entry: ZipInfo, member: ZipInfo, source: ZipFile) -> None:
+        """Take over a member of the open archive `source` as it is compressed there."""
         entry.compress_type, entry.CRC = member.compress_type, member.CRC
         entry.file_size, entry.compress_size = member.file_size, member.compress_size
         entry.header_offset = self.file.tell()
         self.file.write(entry.FileHeader())
-        with source.open("rb") as packed:
-            packed.seek(member.header_offset)
-            name, extra = _LOCAL_HEADER.unpack(packed.read(_LOCAL_HEADER.size))
-            packed.seek(name + extra, os.SEEK_CUR)
-            left = member.compress_size
-            while left and (piece := packed.read(min(left, _PIECE))):
-                left -= len(piece)
-                self.file.write(piece)
+        if source.fp is None:
+            raise ValueError("the archive is closed")
+        # Of the file that is open: another may have its name by now.
+        descriptor, offset = source.fp.fileno(), member.header_offset
+        name, extra = _LOCAL_HEADER.unpack(os.pread(descriptor, _LOCAL_HEADER.size, offset))
+        offset += _LOCAL_HEADER.size + name + extra
+        end = offset + member.compress_size
+        while offset < end and (piece := os.pread(descriptor, min(end - offset, _PIECE), offset)):
+            offset += len(piece)
+            self.file.write(piece)
         self._list(entry)
 
     def _list(self, entry: ZipInfo) -> None:
