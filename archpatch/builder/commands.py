@@ -70,7 +70,10 @@ def open_session(
 
 def running_sessions() -> list[int]:
     """Return the sessions that this process has started, in whatever thread, and that have not ended."""
-    return [process.pid for process in list(_STARTED) if process.returncode is None]
+    while True:
+        # A thread may start one meanwhile, and a lock could be held by what a signal has interrupted.
+        with contextlib.suppress(RuntimeError):
+            return [process.pid for process in list(_STARTED) if process.returncode is None]
 
 
 def _text(data: bytes) -> str:

@@ -91,13 +91,17 @@ def end_all_sessions() -> None:
 
 
 def end_workers(folder: Path) -> None:
-    """End at once every process whose `TMPDIR` lies in `folder`, as that of all that a build starts does."""
-    inside = b"TMPDIR=" + os.fsencode(f"{folder}/")
+    """End at once every process whose `TMPDIR` lies in `folder`, as that of all that a build starts does.
+
+    In a container, a folder of that name is another.
+    """
+    inside, here = b"TMPDIR=" + os.fsencode(f"{folder}/"), folder.stat()
     for entry in os.scandir("/proc"):
         if entry.name.isdecimal():
             with contextlib.suppress(OSError):
                 variables = Path(entry.path, "environ").read_bytes().split(b"\0")
-                if any(variable.startswith(inside) for variable in variables):
+                is_inside = any(variable.startswith(inside) for variable in variables)
+                if is_inside and os.path.samestat(Path(f"{entry.path}/root{folder}").stat(), here):
                     os.kill(int(entry.name), signal.SIGKILL)
 
 

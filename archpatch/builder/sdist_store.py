@@ -27,11 +27,10 @@ def sdist_store(environ: Mapping[str, str] = os.environ) -> Path:
 def stored_sdist(store: Path, sha256: str, filename: str) -> Path | None:
     """Return the sdist of that digest, or None; one that was damaged on the disk is removed."""
     path = store / sha256 / filename
-    if not path.is_file():
-        return None
-    if sha256_of(path) == sha256:
-        return path
+    # It may be gone, or go.
     with contextlib.suppress(OSError):
+        if sha256_of(path) == sha256:
+            return path
         path.unlink()
     return None
 

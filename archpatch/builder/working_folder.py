@@ -59,15 +59,23 @@ def _make(parent: Path) -> tuple[Path, int]:
         except FileExistsError:
             continue
         # Another process may sweep it away before it is opened, or before it is locked, and make it anew.
-        with suppress(FileNotFoundError):
+        with suppress(FileNotFoundError, PermissionError):
             lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-            # Where a file system has no such locks, the sweep gets none either, and removes nothing.
-            with suppress(OSError):
-                fcntl.flock(lock, fcntl.LOCK_EX)
-            if _is_at(lock, folder):
+            if _lock(lock) and _is_at(lock, folder):
                 return folder, lock
             os.close(lock)
     raise AssertionError
+
+
+def _lock(descriptor: int) -> bool:
+    """Tell whether the lock is ours, or there are none on this file system: then the sweep gets none either."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        pass
+    return True
 
 
 def _sweep(parent: Path) -> None:

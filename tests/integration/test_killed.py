@@ -6,7 +6,9 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import subprocess
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -141,6 +143,15 @@ def test_a_killed_command_shows_nothing_wrong_and_a_rerun_ends_well(phase: str, 
             run.result()
 
 
+@pytest.fixture
+def scratch(tmp_path: Path) -> Path:
+    if subprocess.run(["unshare", "-rm", "true"], capture_output=True, check=False).returncode != 0:
+        pytest.skip("mounts are not allowed here")
+    folder = tmp_path / "scratch"
+    folder.mkdir()
+    return folder
+
+
 def wait_for(condition: Callable[[], bool]) -> None:
     deadline = time.monotonic() + 60
     while not condition():
@@ -161,6 +172,21 @@ def test_compilers_that_outlive_a_killed_build_end_with_the_next_run(archpatch: 
     wait_for(lambda: archpatch.compilers() == [])
     with working_folder(archpatch.folder / "tmp") as folder:
         assert [name for name in archpatch.left_behind() if name.startswith("archpatch")] == [folder.name]
+
+
+def test_what_works_in_a_folder_of_that_name_in_a_container_is_left_alone(tmp_path: Path, scratch: Path) -> None:
+    (scratch / "archpatch-work-0").mkdir()
+    script = f"mount -t tmpfs none {scratch} && mkdir -p $TMPDIR && touch {tmp_path}/there && exec sleep 60"
+    inside = {**os.environ, "TMPDIR": str(scratch / "archpatch-work-0" / "tmp")}
+    contained = subprocess.Popen(["unshare", "-rm", "sh", "-c", script], env=inside)
+    try:
+        wait_for((tmp_path / "there").exists)
+        with working_folder(scratch):
+            assert list(scratch.iterdir()) != []
+        assert contained.poll() is None
+    finally:
+        contained.kill()
+        contained.wait()
 
 
 # --- publishing ----------------------------------------------------------------------------------
