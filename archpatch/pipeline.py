@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
@@ -21,6 +21,7 @@ from archpatch.builder.requirement import parse_requirement
 from archpatch.crew import side_by_side
 from archpatch.errors import ArchpatchError, KnownBadArch, NoMatchingArch, SetupRefused
 from archpatch.jobs import Order, Terms, Workshop, name_of, open_job
+from archpatch.storage.atomic import explained
 from archpatch.wheelhouse.house import Entry, Wheelhouse
 from archpatch.wheelhouse.plan import Cell, Result, State
 from archpatch.wheelhouse.prune import Keep, PruneRules, Surplus, surplus
@@ -91,7 +92,8 @@ def survey(cells: Iterable[Cell], terms: Terms, *, workshop: Workshop, listener:
     def look(cell: Cell, listener: Listener) -> Result:
         started = time.monotonic()
         try:
-            result = _look_at(cell, terms, workshop, listener)
+            with _explaining():
+                result = _look_at(cell, terms, workshop, listener)
         except ArchpatchError as error:
             result = _failure(cell, error)
         return replace(result, seconds=time.monotonic() - started)
@@ -109,7 +111,8 @@ def refresh(cells: Iterable[Cell], terms: Terms, *, workshop: Workshop, listener
     def carry_out(cell: Cell, listener: Listener) -> Result:
         started = time.monotonic()
         try:
-            built = build(order_for(cell, terms), workshop=workshop, listener=listener)
+            with _explaining():
+                built = build(order_for(cell, terms), workshop=workshop, listener=listener)
         except ArchpatchError as error:
             listener.warn(str(error))
             result = _failure(cell, error)
@@ -193,8 +196,18 @@ def _named(log: Path) -> Iterator[None]:
     try:
         yield
     except ArchpatchError as error:
-        error.log = log if log.stat().st_size else None
+        with suppress(FileNotFoundError):
+            error.log = log if log.stat().st_size else None
         raise
+
+
+@contextmanager
+def _explaining() -> Iterator[None]:
+    """Raise what the system refuses as an error that ends one cell, and no other."""
+    try:
+        yield
+    except OSError as error:
+        raise explained(error) from error
 
 
 def _why(drawn: Draft) -> str:

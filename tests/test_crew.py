@@ -5,11 +5,14 @@ from __future__ import annotations
 import threading
 import time
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import pytest
 
+from archpatch import pipeline
 from archpatch.builder.events import Listener
 from archpatch.crew import at_once, side_by_side
+from archpatch.jobs import Terms, Workshop
 from archpatch.wheelhouse.plan import Cell, Result, State
 
 CELLS = tuple(Cell(package=f"p{number}==1", requirement=f"p{number}==1", gpu="h200") for number in range(6))
@@ -144,3 +147,15 @@ def test_an_iteration_that_ends_early_ends_the_work() -> None:
     results.close()
     assert ended.is_set()
     assert len(begun) <= 3
+
+
+def test_what_the_system_refuses_one_cell_stops_no_other(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise PermissionError(13, "Permission denied", "/srv/wheels")
+
+    monkeypatch.setattr(pipeline, "open_job", refuse)
+    terms, workshop = Terms(wheelhouse=tmp_path), Workshop({})
+    for results in (pipeline.refresh, pipeline.survey):
+        told = list(results(CELLS, terms, workshop=workshop, listener=Heard()))
+        assert [(result.cell, result.state) for result in told] == [(cell, State.FAILED) for cell in CELLS]
+        assert {result.reason for result in told} == {"/srv/wheels: Permission denied"}

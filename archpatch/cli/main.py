@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import signal
 from collections.abc import Sequence
 from importlib import import_module
@@ -15,12 +14,11 @@ import click
 from archpatch import __version__
 from archpatch.cli.options import option
 from archpatch.cli.settings import Settings
-from archpatch.errors import ArchpatchError, DiskFull, UsageError
+from archpatch.errors import ArchpatchError, UsageError
 
 __all__ = ["cli", "run"]
 
 INTERRUPTED = 130
-_ROOM = "Free some, or point TMPDIR (work), ARCHPATCH_CACHE (downloads) or --wheelhouse elsewhere."
 
 #: Command -> the module that defines it, imported when it is used.
 _COMMANDS = {
@@ -89,17 +87,10 @@ def run(arguments: Sequence[str]) -> int:
         # click ends with 1 where whoever reads our output has gone, which is no failure of ours.
         return 0 if ended.code == 1 else int(ended.code or 0)
     except OSError as error:
-        return _fail(_explain(error))
+        from archpatch.storage.atomic import explained
+
+        return _fail(explained(error))
     return status if isinstance(status, int) else 0
-
-
-def _explain(error: OSError) -> ArchpatchError:
-    """Return what the system said as an error of ours; one that names no file is a bug, and propagates."""
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return DiskFull(f"no space is left for {error.filename or 'a temporary file'}", remedy=_ROOM)
-    if error.filename is None:
-        raise error
-    return UsageError(f"{error.filename}: {error.strerror}", remedy="Check the path and who may use it.")
 
 
 def _refuse(error: click.ClickException) -> int:

@@ -112,11 +112,13 @@ def requirements(packages: tuple[str, ...], wheelhouse: Path, gpu: str, python: 
 @json_option
 def index(wheelhouse: Path, as_json: bool) -> None:
     """Write the static index: pages for pip and uv, and one for people; from then on it is kept up to date."""
+    from archpatch.storage.listing import matching
+
     house = _house(wheelhouse)
     folder = house.write_index()
     _warn_of_damage(house)
     if as_json:
-        indexes = sorted(str(page.parent) for page in folder.glob("*/*/index.json"))
+        indexes = [str(page.parent) for page in matching(folder, "*/*/index.json")]
         print_json("wheelhouse-index", {"folder": str(folder), "indexes": indexes})
     else:
         click.echo(folder)

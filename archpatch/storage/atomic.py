@@ -11,9 +11,18 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from archpatch.errors import DiskFull, MissingFile, UsageError
+from archpatch.errors import ArchpatchError, DiskFull, MissingFile, UsageError
 
-__all__ = ["check_writable", "disk_errors", "sha256_of", "staging_folder", "sync_folder", "write_bytes", "write_text"]
+__all__ = [
+    "check_writable",
+    "disk_errors",
+    "explained",
+    "sha256_of",
+    "staging_folder",
+    "sync_folder",
+    "write_bytes",
+    "write_text",
+]
 
 _FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 _FORBIDDEN: Final = (errno.EACCES, errno.EPERM, errno.EROFS, errno.EISDIR, errno.ENAMETOOLONG, errno.ELOOP)
@@ -119,6 +128,16 @@ def disk_errors(path: Path) -> Iterator[None]:
         if error.errno in _MISSING:
             raise MissingFile(f"{path} has no folder to be in", remedy=f"Make {path.parent} first.") from error
         raise
+
+
+def explained(error: OSError) -> ArchpatchError:
+    """Return what the system said as an error of ours; one that names no file is a bug, and is raised."""
+    if error.errno in _FULL:
+        room = "Free some, or point TMPDIR (work), ARCHPATCH_CACHE (downloads) or --wheelhouse elsewhere."
+        return DiskFull(f"no space is left for {error.filename or 'a temporary file'}", remedy=room)
+    if error.filename is None:
+        raise error
+    return UsageError(f"{error.filename}: {error.strerror}", remedy="Check the path and who may use it.")
 
 
 def _staged(target: Path) -> Path:

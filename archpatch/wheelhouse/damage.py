@@ -10,7 +10,7 @@ from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel
 from packaging.version import Version
 
 from archpatch.errors import WheelhouseDamaged
-from archpatch.wheelhouse.house import Entry, Wheelhouse
+from archpatch.wheelhouse.house import Entry, Wheelhouse, target_of
 from archpatch.wheelhouse.layout import ANY_PYTHON
 from archpatch.wheelhouse.record import Record, record_path
 
@@ -72,7 +72,7 @@ def _damage(path: Path, look: Callable[[Path], Entry]) -> Damage | None:
     try:
         look(path)
     except WheelhouseDamaged as error:
-        wheel = path.parent / path.readlink() if path.is_symlink() else path
+        wheel = path.parent / (target_of(path) or path)
         return Damage(path=path, problem=error.message, record=_record(wheel))
     return None
 

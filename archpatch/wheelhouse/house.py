@@ -30,7 +30,7 @@ from archpatch.storage.sealed import seal, unseal
 from archpatch.wheelhouse.layout import HIDDEN, INDEX, Stack, arch_folder, gpu_folder, relative_link
 from archpatch.wheelhouse.record import Record, record_path
 
-__all__ = ["Entry", "Wheelhouse"]
+__all__ = ["Entry", "Wheelhouse", "target_of"]
 
 _STAGING = ".staging"
 #: The lock that is held for every change of what readers see; the others are held while a wheel is made.
@@ -350,7 +350,7 @@ class Wheelhouse:
         folder = self.root / gpu_folder(gpu, stack)
         link = folder / entry.wheel.name
         target = relative_link(entry.wheel, link)
-        placed = link.is_symlink() and link.readlink() == target and not any(_rivals(link))
+        placed = target_of(link) == target and not any(_rivals(link))
         if placed and not self._unfinished.exists():
             return link
         with self._writing(link):
@@ -473,6 +473,14 @@ def _rivals(link: Path) -> Iterator[Path]:
     yield from (
         other for other in matching(link.parent, "*.whl") if other != link and _same_slot(other.name, link.name)
     )
+
+
+def target_of(link: Path) -> Path | None:
+    """Return what a symbolic link says, None for anything else; it may go at any time."""
+    try:
+        return link.readlink()
+    except OSError:
+        return None
 
 
 def _real(path: Path) -> Path:

@@ -114,7 +114,7 @@ def test_a_release_without_sources_ends_in_seconds(archpatch: CommandLine, relea
     assert answer.status == 4
     assert "the source holds none of the files that its setup.py names: csrc/" in answer.stderr
     assert archpatch.published() == []
-    assert time.monotonic() - started < 60
+    assert time.monotonic() - started < 180
 
 
 def test_a_full_wheelhouse_is_told_and_nothing_is_published(archpatch: CommandLine, small_disk: Path) -> None:
