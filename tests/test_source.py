@@ -21,6 +21,7 @@ from archpatch.builder.requirement import (
 from archpatch.builder.source import SourceTree, pin, prepare, project_name
 from archpatch.builder.tree_copy import copy_tree
 from archpatch.errors import ArchpatchError, DiskFull, FetchFailed, HashMismatch, NoSources, ToolchainError
+from archpatch.storage import archives
 
 SETUP = b"raise SystemExit('this must not run')\n"
 
@@ -81,6 +82,21 @@ def test_an_archive_is_checked_against_its_pin(tmp_path: Path) -> None:
     with pytest.raises(HashMismatch, match=digest):
         prepare(ArchiveRequirement(path=archive, sha256="0" * 64), tmp_path / "c")
     assert not (tmp_path / "c").exists()
+
+
+def test_an_archive_that_is_replaced_while_it_is_unpacked_is_not_built(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    archive, unpack = make_sdist(tmp_path), archives.unpack
+
+    def unpack_too_late(path: Path, into: Path) -> None:
+        make_sdist(tmp_path, files={"p_q-1.0/setup.py": SETUP, "p_q-1.0/csrc/a.cu": b"another"})
+        unpack(path, into)
+
+    monkeypatch.setattr(archives, "unpack", unpack_too_late)
+    with pytest.raises(FetchFailed, match="was replaced while"):
+        prepare(ArchiveRequirement(path=archive), tmp_path / "tree")
+    assert not (tmp_path / "tree").exists()
 
 
 @pytest.mark.parametrize(

@@ -158,6 +158,9 @@ def _from_archive(requirement: ArchiveRequirement, into: Path) -> SourceTree:
             remedy="Do not build it before you know why: compare with the project's own release page.",
         )
     _unpack_project(requirement.path, into)
+    if sha256_of(requirement.path) != digest:
+        shutil.rmtree(into)
+        raise FetchFailed(f"{requirement} was replaced while it was unpacked", remedy="Build again.")
     return _tree(into, digest=digest, origin=str(requirement), default=_default_of_archive(requirement.path))
 
 
