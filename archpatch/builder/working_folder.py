@@ -59,7 +59,7 @@ def _make(parent: Path) -> tuple[Path, int]:
         except FileExistsError:
             continue
         # Another process may sweep it away before it is opened, or before it is locked, and make it anew.
-        with suppress(FileNotFoundError, PermissionError):
+        with suppress(FileNotFoundError):
             lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
             if _lock(lock) and _is_at(lock, folder):
                 return folder, lock
