@@ -24,8 +24,8 @@ def vanishing(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     """Remove the folders called `name` at the moment when they are listed."""
     scandir = os.scandir
 
-    def list_too_late(path: str | Path) -> object:
-        if Path(path).name == name:
+    def list_too_late(path: str | Path | int) -> object:
+        if not isinstance(path, int) and Path(path).name == name:
             for file in Path(path).iterdir() if Path(path).exists() else ():
                 file.unlink()
             Path(path).rmdir()

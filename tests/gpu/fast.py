@@ -5,7 +5,9 @@
 `SDISTS` is a folder with the sdist of the package. A side is one of `SIDES`; each prints its wall time, its CPU time
 and the size of its wheel, and adds a line of JSON to `FOLDER/PACKAGE.jsonl`, so that sides can be run by several calls.
 The table of all comes last, with the floor: the CPU time of archpatch's build over the cores. Wheels stay in
-`FOLDER/PACKAGE`. Needs archpatch importable, and torch with its CUDA toolkit.
+`FOLDER/PACKAGE/SIDE`: of archpatch, a wheelhouse, so that `prove.py --work` finds the wheel there. `--report FILE`
+writes the table as `nox -s bench` does, for `docs/benchmarks/`. Needs archpatch and `tests/support` on the path, and
+torch with its CUDA toolkit.
 """
 
 from __future__ import annotations
@@ -14,13 +16,17 @@ import argparse
 import json
 import os
 import resource
+import shutil
 import subprocess
 import sys
 import tarfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+
+from measuring import Comparison, Report
+from measuring import Side as Measured
 
 PROJECT = Path(__file__).parents[2]
 CUDA_HOME = os.environ.get("CUDA_HOME", "/usr/local/cuda")
@@ -60,7 +66,7 @@ def build(sdist: Path, side: Side, folder: Path) -> Path:
     environ |= {"CUDA_HOME": CUDA_HOME, **side.environ, "ARCHPATCH_CACHE": str(folder / "cache")}
     environ |= {f"{name}_FORCE_BUILD": "TRUE" for name in ("MAMBA", "CAUSAL_CONV1D")}
     if side.archpatch is not None:
-        house = ("--wheelhouse", folder / "wheelhouse", "--arch", "9.0")
+        house = ("--wheelhouse", folder / "wheelhouse", "--gpu", "h200")
         return Path(run([sys.executable, "-m", "archpatch", "build", sdist, *house, *side.archpatch], environ).strip())
     with tarfile.open(sdist) as archive:
         archive.extractall(folder / "tree", filter="data")
@@ -88,6 +94,9 @@ def measure(sdist: Path, name: str, folder: Path) -> dict[str, object]:
     cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     record = Path(f"{wheel}.json")
     files = json.loads(record.read_text())["files"] if record.is_file() else {}
+    made = folder / ("unpatched" if SIDES[name].archpatch is None else "wheelhouse")
+    if made.name != name:  # the next side puts its wheel in the place of this one
+        shutil.copytree(made, folder / name / made.name, symlinks=True, dirs_exist_ok=True)
     return {"side": name, "wall": wall, "cpu": cpu, "bytes": wheel.stat().st_size, "cores": CORES, "files": files}
 
 
@@ -102,6 +111,28 @@ def table(rows: Sequence[Mapping[str, object]]) -> Iterator[str]:
     yield f"floor: {float(str(base['cpu'])) / CORES:.1f} s ({CORES} cores)"
 
 
+def comparisons(package: str, rows: Sequence[Mapping[str, object]]) -> Iterator[Comparison]:
+    """Yield what the first build of archpatch is held against: all other sides, and the floor."""
+    sides = {str(row["side"]): row for row in rows}
+
+    def took(name: str, called: str = "", *, what: str = "wall", over: float = 1) -> Measured:
+        return Measured(name=called or name, value=float(str(sides[name][what])) / over)
+
+    ours = "archpatch for 9.0"
+    yield Comparison(
+        name=f"{package}: floor",
+        measured=took("first", ours),
+        against=took("first", f"its core-seconds on {CORES} cores", what="cpu", over=CORES),
+    )
+    for name in sorted(sides.keys() & {"first", "size", "smallest"}) if "unpatched" in sides else ():
+        label = " ".join([package, *(SIDES[name].archpatch or ())])
+        full, narrow = took("unpatched", "full wheel", what="bytes"), took(name, "ours", what="bytes")
+        yield Comparison(name=f"{label}: build", measured=took("unpatched", "full build"), against=took(name, ours))
+        yield Comparison(name=f"{label}: wheel", measured=full, against=narrow, unit="bytes")
+    for name in sorted(side for side in sides if side.startswith("hand-")):
+        yield Comparison(name=f"{package}: beside {name}", measured=took("first", ours), against=took(name))
+
+
 def main() -> None:
     """Measure the sides that are named, and print the table of all."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -109,6 +140,7 @@ def main() -> None:
     parser.add_argument("sides", nargs="*", choices=[*SIDES, []], metavar="SIDE")
     parser.add_argument("--work", type=Path, required=True)
     parser.add_argument("--package", required=True)
+    parser.add_argument("--report", type=Path, help="where the comparisons go as JSON")
     given = parser.parse_args()
     (sdist,) = given.sdists.resolve().glob(f"{given.package}-*.tar.gz")
     given.work.mkdir(parents=True, exist_ok=True)
@@ -118,7 +150,10 @@ def main() -> None:
         print(json.dumps(row), flush=True)
         with results.open("a") as file:
             file.write(json.dumps(row) + "\n")
-    print("\n".join(table([json.loads(line) for line in results.read_text().splitlines()])))
+    rows = [json.loads(line) for line in results.read_text().splitlines()]
+    print("\n".join(table(rows)))
+    if given.report:
+        replace(Report.here(), results=tuple(comparisons(given.package, rows))).write(given.report)
 
 
 if __name__ == "__main__":
