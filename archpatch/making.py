@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
@@ -14,8 +14,10 @@ from packaging.version import Version
 from archpatch import __version__
 from archpatch.builder.compiling import compile_wheel
 from archpatch.builder.events import Listener
+from archpatch.builder.head_start import RunLogged, head_start
 from archpatch.builder.nets import check_wheel
 from archpatch.builder.planning import Plan, plan
+from archpatch.builder.processes import run_logged
 from archpatch.builder.schedule.desk import Desk
 from archpatch.builder.schedule.rota import UNKNOWN, Cost
 from archpatch.builder.schedule.seating import Compilation, Seated, seated
@@ -43,6 +45,7 @@ class Draft:
     inputs: Mapping[str, str]
     scratch: Path
     listener: Listener
+    run: RunLogged = run_logged
 
     @property
     def fingerprint(self) -> str:
@@ -69,8 +72,11 @@ _IN_THE_NAME = ("python", "platform", "local-version")
 
 
 @contextmanager
-def draft(job: Job, log: Path, listener: Listener) -> Iterator[Draft]:
-    """Fetch, rewrite and capture in a folder that is gone afterwards; raises what `plan` raises."""
+def draft(job: Job, log: Path, listener: Listener, *, will_compile: bool = False) -> Iterator[Draft]:
+    """Fetch, rewrite and capture in a folder that is gone afterwards; raises what `plan` raises.
+
+    Where it will be compiled afterwards, the interpreter for that is started at once.
+    """
     task = Task(
         requirement=job.requirement,
         request=job.request,
@@ -82,11 +88,19 @@ def draft(job: Job, log: Path, listener: Listener) -> Iterator[Draft]:
         offline=job.order.terms.offline,
         leave_out=(job.order.terms.wheelhouse,),
     )
-    with working_folder() as scratch:
+    with working_folder() as scratch, ExitStack() as stack:
+        run = stack.enter_context(_head_start(task, scratch)) if will_compile else run_logged
         planned = plan(task, scratch, log)
         version = planned.source.version or planned.captured.version or "0"
         inputs = job.inputs(planned.name, version) | planned.inputs()
-        yield Draft(job=job, planned=planned, inputs=inputs, scratch=scratch, listener=listener)
+        yield Draft(job=job, planned=planned, inputs=inputs, scratch=scratch, listener=listener, run=run)
+
+
+def _head_start(task: Task, scratch: Path) -> AbstractContextManager[RunLogged]:
+    variables = task.variables((), arch_list=task.arch_list, sources=1, local_version=None)
+    folder = scratch / "head-start"
+    folder.mkdir()
+    return head_start(task.bench.interpreter.executable, environment=variables, folder=folder)
 
 
 def make(job: Job, log: Path, listener: Listener, *, desk: Desk) -> tuple[Entry, bool]:
@@ -94,7 +108,7 @@ def make(job: Job, log: Path, listener: Listener, *, desk: Desk) -> tuple[Entry,
 
     Its compilers ask for their turn at `desk`.
     """
-    with draft(job, log, listener) as drawn, job.lock(drawn.fingerprint, listener):
+    with draft(job, log, listener, will_compile=True) as drawn, job.lock(drawn.fingerprint, listener):
         entry = drawn.find()
         if entry is not None:
             return entry, True
@@ -137,7 +151,7 @@ def _compile(drawn: Draft, into: Path, desk: Desk) -> Entry:
         lineinfo=job.order.terms.sizing.lineinfo,
     )
     with seated(desk, compilation) as seat:
-        wheel = compile_wheel(workplace.with_variables(seat.variables), into, sources=sources)
+        wheel = compile_wheel(workplace.with_variables(seat.variables), into, sources=sources, run=drawn.run)
     if seat.cached:
         listener.stage(seat.cached)
     compiled = time.monotonic()

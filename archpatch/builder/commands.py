@@ -52,14 +52,19 @@ def run_command(command: Sequence[str], *, cwd: Path, environment: Mapping[str, 
 
 
 def open_session(
-    command: Sequence[str], *, cwd: Path, environment: Mapping[str, str], stderr: int
+    command: Sequence[str],
+    *,
+    cwd: Path,
+    environment: Mapping[str, str],
+    stderr: int,
+    stdin: int = subprocess.DEVNULL,
 ) -> subprocess.Popen[bytes]:
-    """Start `command` in a session of its own, without a terminal or an input, its output in a pipe."""
+    """Start `command` in a session of its own, without a terminal, its output in a pipe, and by default no input."""
     process = subprocess.Popen(
         list(command),
         cwd=cwd,
         env=dict(environment),
-        stdin=subprocess.DEVNULL,
+        stdin=stdin,
         stdout=subprocess.PIPE,
         stderr=stderr,
         start_new_session=True,

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from archpatch.builder.diagnosis import first_error, is_disk_full
 from archpatch.builder.events import Listener
+from archpatch.builder.head_start import RunLogged
 from archpatch.builder.processes import run_logged, session_commands
 from archpatch.builder.schedule import STAND_IN
 from archpatch.builder.working_folder import is_working_folder
@@ -28,19 +29,19 @@ __all__ = ["compile_wheel"]
 _FINISHED = re.compile(r"^\[\d+/\d+\] ")
 
 
-def compile_wheel(workplace: Workplace, into: Path, *, sources: Sequence[Path]) -> Path:
+def compile_wheel(workplace: Workplace, into: Path, *, sources: Sequence[Path], run: RunLogged = run_logged) -> Path:
     """Build the wheel of the project in the workplace into the folder `into` and return it.
 
-    `sources` are the files that will be compiled, for the progress. Raises `BuildFailed` with the first compiler
-    error, and `DiskFull`. The tree must be fresh: setuptools does not see that `setup.py` changed, and would take
-    objects that were compiled for other archs.
+    `sources` are the files that will be compiled, for the progress; `run` starts the build backend. Raises
+    `BuildFailed` with the first compiler error, and `DiskFull`. The tree must be fresh: setuptools does not see that
+    `setup.py` changed, and would take objects that were compiled for other archs.
     """
     from build import BuildBackendException, BuildException, ProjectBuilder  # noqa: PLC0415 - only builds need it
 
     progress = _Progress({str(source) for source in sources}, workplace.listener)
 
     def runner(cmd: Sequence[str], cwd: str | None = None, extra_environ: Mapping[str, str] | None = None) -> None:
-        status = run_logged(
+        status = run(
             cmd,
             cwd=Path(cwd or workplace.tree),
             environment={**workplace.environment, **(extra_environ or {})},

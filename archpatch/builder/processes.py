@@ -14,7 +14,7 @@ from typing import IO
 
 from archpatch.builder.commands import open_session, running_sessions
 
-__all__ = ["Watcher", "end_all_sessions", "end_workers", "run_logged", "session_commands"]
+__all__ = ["Watcher", "end_all_sessions", "end_session", "end_workers", "follow", "run_logged", "session_commands"]
 
 _TICK = 0.5
 _GRACE = 5.0
@@ -36,18 +36,21 @@ def run_logged(
     Whatever ends the call early (Ctrl-C, an error in `watcher`) ends every process of that session too: ninja puts
     each compiler into a process group of its own, so a signal to the group alone would leave nvcc running.
     """
-    with (
-        log.open("ab") as sink,
-        open_session(command, cwd=cwd, environment=environment, stderr=subprocess.STDOUT) as process,
-    ):
-        try:
+    with open_session(command, cwd=cwd, environment=environment, stderr=subprocess.STDOUT) as process:
+        return follow(process, log=log, watcher=watcher)
+
+
+def follow(process: subprocess.Popen[bytes], *, log: Path, watcher: Watcher | None = None) -> int:
+    """Do what `run_logged` does, for a process that `open_session` has started."""
+    try:
+        with log.open("ab") as sink:
             assert process.stdout is not None  # noqa: S101 - it is a pipe
             for line in _lines(process.stdout, sink):
                 if watcher is not None:
                     watcher(line, process.pid)
             return process.wait()
-        finally:
-            end_session(process.pid)
+    finally:
+        end_session(process.pid)
 
 
 def _lines(source: IO[bytes], sink: IO[bytes]) -> Iterator[str | None]:
@@ -115,11 +118,12 @@ def session_commands(session: int) -> Iterator[list[str]]:
 
 def _session_members(session: int) -> Iterator[int]:
     """Yield the live processes of `session`, zombies left out."""
-    for entry in os.scandir("/proc"):
-        if not entry.name.isdecimal():
-            continue
-        with contextlib.suppress(OSError):
-            # After the command's name in parentheses come: state, parent, process group, session.
-            fields = Path(entry.path, "stat").read_text(errors="replace").rpartition(")")[2].split()
-            if int(fields[3]) == session and fields[0] != "Z":
-                yield int(entry.name)
+    with os.scandir("/proc") as entries:
+        for entry in entries:
+            if not entry.name.isdecimal():
+                continue
+            with contextlib.suppress(OSError):
+                # After the command's name in parentheses come: state, parent, process group, session.
+                fields = Path(entry.path, "stat").read_text(errors="replace").rpartition(")")[2].split()
+                if int(fields[3]) == session and fields[0] != "Z":
+                    yield int(entry.name)
