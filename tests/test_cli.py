@@ -272,7 +272,7 @@ def test_slim_prints_the_wheel_and_says_what_became_of_each_file(
 ) -> None:
     status, out, err = printed(capsys, "slim", wide, "--arch", "9.0", "-o", "deep/out")
     assert (status, out) == (0, f"{wide.parent}/deep/out/{SLIM}\n")
-    assert "pkg/_C.so: sm_75, sm_90 stays, sm_80, compute_90 goes" in err
+    assert "pkg/_C.so: keeps sm_75, sm_90; loses sm_80, compute_90: 0.0 MB" in err
     assert "1 of its 2 containers hold nothing for the request, and stay as they are" in err
     assert re.search(r"pkg-1\.0-.*: 0\.0 MB before, 0\.0 MB now", err)
     assert printed(capsys, "slim", wide, "--gpu", "h200")[:2] == (0, f"{wide.parent}/{SLIM}\n")

@@ -156,7 +156,7 @@ def _summarise(path: Path, slimmed: Slimmed, told: dict[str, Any]) -> None:
     """Say to stderr what became of each library, and of the whole."""
     for file in slimmed.files:
         kept, dropped = (", ".join(map(str, codes)) or "nothing" for codes in (file.kept, file.dropped))
-        click.echo(f"archpatch: {file.path}: {kept} stays, {dropped} goes, {file.saved / 1e6:.1f} MB", err=True)
+        click.echo(f"archpatch: {file.path}: keeps {kept}; loses {dropped}: {file.saved / 1e6:.1f} MB", err=True)
         if file.idle:
             text = f"{file.idle} of its {file.containers} containers hold nothing for the request, and stay as they are"
             click.echo(f"archpatch: {file.path}: {text}", err=True)
