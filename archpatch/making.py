@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
@@ -88,8 +88,7 @@ def draft(job: Job, log: Path, listener: Listener, *, will_compile: bool = False
         offline=job.order.terms.offline,
         leave_out=(job.order.terms.wheelhouse,),
     )
-    with working_folder() as scratch, ExitStack() as stack:
-        run = stack.enter_context(_head_start(task, scratch)) if will_compile else run_logged
+    with working_folder() as scratch, _head_start(task, scratch) if will_compile else nullcontext(run_logged) as run:
         planned = plan(task, scratch, log)
         version = planned.source.version or planned.captured.version or "0"
         inputs = job.inputs(planned.name, version) | planned.inputs()
@@ -98,9 +97,7 @@ def draft(job: Job, log: Path, listener: Listener, *, will_compile: bool = False
 
 def _head_start(task: Task, scratch: Path) -> AbstractContextManager[RunLogged]:
     variables = task.variables((), arch_list=task.arch_list, sources=1, local_version=None)
-    folder = scratch / "head-start"
-    folder.mkdir()
-    return head_start(task.bench.interpreter.executable, environment=variables, folder=folder)
+    return head_start(task.bench.interpreter.executable, environment=variables, folder=scratch / "head-start")
 
 
 def make(job: Job, log: Path, listener: Listener, *, desk: Desk) -> tuple[Entry, bool]:

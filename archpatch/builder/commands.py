@@ -57,16 +57,17 @@ def open_session(
     cwd: Path,
     environment: Mapping[str, str],
     stderr: int,
-    stdin: int = subprocess.DEVNULL,
+    pass_fds: Sequence[int] = (),
 ) -> subprocess.Popen[bytes]:
-    """Start `command` in a session of its own, without a terminal, its output in a pipe, and by default no input."""
+    """Start `command` in a session of its own, without a terminal or an input, its output in a pipe."""
     process = subprocess.Popen(
         list(command),
         cwd=cwd,
         env=dict(environment),
-        stdin=stdin,
+        stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=stderr,
+        pass_fds=pass_fds,
         start_new_session=True,
     )
     _STARTED.add(process)

@@ -27,7 +27,7 @@ from collections.abc import Iterator
 from typing import Any
 
 #: Where the modules beside this file are found, which nobody else shall find: they have names like `git` and `source`.
-_HERE = os.path.dirname(os.path.abspath(__file__))
+_HERE = os.path.dirname(os.path.realpath(__file__))
 
 
 class Capture:
@@ -283,7 +283,7 @@ def torch_folder() -> str:
 
 def main(result: str, legacy: str) -> None:
     """Capture the project in the working directory and write the JSON to `result`."""
-    sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry) != _HERE]
+    sys.path[:] = [entry for entry in sys.path if os.path.realpath(entry) != _HERE]
     if legacy == "legacy":
         sys.path.insert(0, os.getcwd())
     capture, error, environment = Capture(), None, []

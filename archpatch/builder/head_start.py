@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -36,30 +37,51 @@ class RunLogged(Protocol):
 
 @contextmanager
 def head_start(python: Path, *, environment: Mapping[str, str], folder: Path) -> Iterator[RunLogged]:
-    """Start `python` in `folder`, and yield what runs one script in it as `run_logged` would.
+    """Start `python` in the new folder `folder`, and yield what runs one script in it as `run_logged` would.
 
-    It has torch imported by then, as a capture has, so that only the fresh start of an interpreter is saved, and no
-    variable that decides what is compiled is read before the script runs. A second script, one of another interpreter,
-    and any where this one has ended, is run by `run_logged` itself.
+    The script finds torch imported, as the `setup.py` of a capture does, and all else as in a Python of its own: what
+    differs between `environment` and its variables is set right before it runs. Whatever else is asked for, and a
+    script that this Python did not come to run, is run by `run_logged` itself.
     """
-    command = [str(python), str(_TORCH_FIRST)]
+    started = _start(python, environment, folder)
+    if started is None:
+        yield run_logged
+        return
+    try:
+        yield started
+    finally:
+        started.end()
+
+
+def _start(python: Path, environment: Mapping[str, str], folder: Path) -> _Started | None:
+    """Start the process, where it would be like the one that comes later: None where it would not, or cannot be."""
+    paths = environment.get("PYTHONPATH")
+    if paths and not all(map(os.path.isabs, paths.split(os.pathsep))):
+        # Such an entry is taken for the folder that a Python is started in, and that is another one.
+        return None
     variables = {**environment, "TMPDIR": str(folder)}
-    with open_session(
-        command, cwd=folder, environment=variables, stdin=subprocess.PIPE, stderr=subprocess.STDOUT
-    ) as process:
-        try:
-            yield _Started(process, python)
-        finally:
-            if process.poll() is None:
-                end_session(process.pid)
+    read, write = os.pipe()
+    try:
+        folder.mkdir()
+        command = [str(python), str(_TORCH_FIRST), str(read), str(folder)]
+        process = open_session(command, cwd=folder, environment=variables, stderr=subprocess.STDOUT, pass_fds=(read,))
+    except OSError:
+        os.close(write)
+        return None
+    finally:
+        os.close(read)
+    return _Started(process, python, folder, variables, write)
 
 
 @dataclass(slots=True)
 class _Started:
-    """A `RunLogged`."""
+    """A `RunLogged`: a process that waits for an order at the other end of the pipe `order`."""
 
     process: subprocess.Popen[bytes]
     python: Path
+    folder: Path
+    variables: Mapping[str, str]
+    order: int
     is_used: bool = False
 
     def __call__(
@@ -72,21 +94,35 @@ class _Started:
         watcher: Watcher | None = None,
     ) -> int:
         program, *argv = command
-        if program == str(self.python) and self._begin(
-            {"argv": argv, "cwd": str(cwd), "environment": dict(environment)}
-        ):
-            return follow(self.process, log=log, watcher=watcher)
+        if not self.is_used and program == str(self.python) and Path(*argv[:1]).is_file():
+            self.is_used = True
+            self._order(argv, cwd, environment)
+            status = follow(self.process, log=log, watcher=watcher)
+            if (self.folder / "began").exists():
+                return status
         return run_logged(command, cwd=cwd, environment=environment, log=log, watcher=watcher)
 
-    def _begin(self, order: Mapping[str, object]) -> bool:
-        """Have the process begin; tells whether it will."""
-        if self.is_used or self.process.poll() is not None:
-            return False
-        self.is_used = True
-        assert self.process.stdin is not None  # noqa: S101 - it is a pipe
-        try:
-            self.process.stdin.write(json.dumps(order).encode() + b"\n")
-            self.process.stdin.close()
-        except BrokenPipeError:
-            return False
-        return True
+    def _order(self, argv: Sequence[str], cwd: Path, environment: Mapping[str, str]) -> None:
+        changed = {name: value for name, value in environment.items() if self.variables.get(name) != value}
+        order = {
+            "argv": list(map(_bytes, argv)),
+            "cwd": _bytes(str(cwd)),
+            "set": {_bytes(name): _bytes(value) for name, value in changed.items()},
+            "unset": [_bytes(name) for name in self.variables.keys() - environment.keys()],
+        }
+        (self.folder / "order.json").write_text(json.dumps(order), encoding="ascii")
+        with suppress(BrokenPipeError):
+            os.write(self.order, b"\n")
+
+    def end(self) -> None:
+        """End the process, if it still waits, and whatever it has started."""
+        if not self.is_used:
+            end_session(self.process.pid)
+        os.close(self.order)
+        with self.process:
+            pass
+
+
+def _bytes(text: str) -> str:
+    """Return the bytes of `text` as the system has them, one character each."""
+    return os.fsencode(text).decode("latin-1")

@@ -1,7 +1,12 @@
-"""Import torch, then run the script that is asked for on standard input, as if torch had not been imported.
+"""Import torch, wait for an order, and run the script that it names.
 
-This file is run as a script by the interpreter that holds torch, and imports nothing of archpatch. What it reads is one
-line, a JSON object: {argv: [SCRIPT, ARGUMENT...], cwd, environment}. An end of the input without it ends this, too.
+This file is run as a script by the interpreter that holds torch, and imports nothing of archpatch. Its arguments are a
+descriptor and a folder. A byte at the descriptor says that the order lies in the folder, as `order.json`:
+
+    {argv: [SCRIPT, ARGUMENT...], cwd, set: {NAME: VALUE}, unset: [NAME]}
+
+All of it are bytes, one character each, since this interpreter may decode them otherwise than the one that asks. The
+file `began` appears when the script is about to run: before it, nothing has happened.
 """
 
 from __future__ import annotations
@@ -12,37 +17,39 @@ import runpy
 import sys
 import tempfile
 from collections.abc import Mapping
+from typing import Any
 
 
-def become(variables: Mapping[str, str], started_with: Mapping[str, str]) -> None:
-    """Take over the variables of a process; what the import has set stays."""
-    for name in started_with.keys() - variables.keys():
-        os.environ.pop(name, None)
-    os.environ.update(variables)
-    # It may have been looked up with the variables of before.
+def become(order: Mapping[str, Any]) -> None:
+    """Take over the variables, the working directory and the arguments of an order."""
+    for name in order["unset"]:
+        os.environb.pop(name.encode("latin-1"), None)
+    for name, value in order["set"].items():
+        os.environb[name.encode("latin-1")] = value.encode("latin-1")
+    os.chdir(order["cwd"].encode("latin-1"))
+    sys.argv[:] = [os.fsdecode(word.encode("latin-1")) for word in order["argv"]]
+    # The import may have looked it up, with the variables of before.
     tempfile.tempdir = None
 
 
-def main() -> None:
+def main(descriptor: int, folder: str) -> None:
     """Import torch, wait, and run."""
-    started_with = dict(os.environ)
-    here = os.path.dirname(os.path.abspath(__file__))
-    sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry) != here]
+    os.set_inheritable(descriptor, False)
+    # Modules of names like `git` and `source` lie beside this file, which nobody else shall find.
+    here = os.path.dirname(os.path.realpath(__file__))
+    sys.path[:] = [entry for entry in sys.path if os.path.realpath(entry) != here]
 
     import torch  # noqa: F401 - that is what this is for
 
-    line = sys.stdin.buffer.readline()
-    if not line:
+    is_ordered = os.read(descriptor, 1)
+    os.close(descriptor)
+    if not is_ordered:
         return
-    order = json.loads(line)
-    nothing = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(nothing, sys.stdin.fileno())
-    os.close(nothing)
-    become(order["environment"], started_with)
-    os.chdir(order["cwd"])
-    sys.argv[:] = order["argv"]
+    with open(os.path.join(folder, "order.json"), encoding="ascii") as file:
+        become(json.load(file))
+    open(os.path.join(folder, "began"), "x").close()
     runpy.run_path(sys.argv[0], run_name="__main__")
 
 
 if __name__ == "__main__":
-    main()
+    main(int(sys.argv[1]), sys.argv[2])

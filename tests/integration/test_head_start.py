@@ -17,6 +17,8 @@ from typing import Any
 import pytest
 from commandline import FIXTURES, CommandLine
 
+from archpatch.builder import head_start as head_start_module
+from archpatch.builder import torch_first
 from archpatch.builder.commands import running_sessions
 from archpatch.builder.head_start import RunLogged, head_start
 from archpatch.builder.processes import run_logged, session_commands
@@ -48,30 +50,44 @@ def script(tmp_path: Path) -> Path:
     return made
 
 
-@contextmanager
-def started(tmp_path: Path, torch: str = "") -> Iterator[RunLogged]:
-    """Give a head start with a torch of a few words."""
-    folder, packages = tmp_path / "head-start", tmp_path / "packages"
-    (packages / "torch").mkdir(parents=True)
-    (packages / "torch" / "__init__.py").write_text(f"import os, tempfile\n{torch}\n")
-    folder.mkdir()
-    environment = {**os.environ, "PYTHONPATH": str(packages), "STARTED": "1", "CHANGED": "before"}
-    with head_start(PYTHON, environment=environment, folder=folder) as run:
-        yield run
+#: What an interpreter's own start may do: set a variable, change one, and start what reads all that it finds.
+SITE = """
+import os, subprocess
+os.environ["BY_SITE"], os.environ["CFLAGS"] = "1", os.environ.get("CFLAGS", "") + " -DBY_SITE"
+subprocess.run(["cat"], close_fds=False)
+"""
 
 
-def environment(tmp_path: Path, **more: str) -> dict[str, str]:
-    own = {"PYTHONPATH": str(tmp_path / "packages"), "TMPDIR": str(tmp_path), "CHANGED": "after", "NEW": "\udcff\u20ac"}
+def variables(tmp_path: Path, **more: str) -> dict[str, str]:
+    """Return the variables of a build, where a torch of a few words is installed."""
+    own = {"PYTHONPATH": str(tmp_path / "packages"), "CFLAGS": "-g0", "SAME": "\udcff\u20ac"}
     return {**os.environ, **own, **more}
 
 
-def seen_by(run: RunLogged, script: Path, tmp_path: Path, *, status: int = 0) -> dict[str, Any]:
-    """Run the script and return what it saw."""
-    log, command = tmp_path / f"{time.monotonic_ns()}.log", [str(PYTHON), str(script), "one", "two words"]
-    assert run(command, cwd=tmp_path, environment=environment(tmp_path, STATUS=str(status)), log=log) == status
-    lines = log.read_text().splitlines()
-    assert lines[1:] == ["told on stderr"]
-    return dict(json.loads(lines[0]))
+@contextmanager
+def started(tmp_path: Path, torch: str = "", **more: str) -> Iterator[RunLogged]:
+    """Give a head start, with variables that a build would not have."""
+    packages = tmp_path / "packages"
+    (packages / "torch").mkdir(parents=True)
+    (packages / "torch" / "__init__.py").write_text(f"import os, subprocess, sys, tempfile, time\n{torch}\n")
+    (packages / "sitecustomize.py").write_text(SITE)
+    environment = variables(tmp_path, STARTED="1", CHANGED="before", **more)
+    with head_start(PYTHON, environment=environment, folder=tmp_path / "head-start") as run:
+        yield run
+
+
+def run_script(run: RunLogged, script: Path, tmp_path: Path, **more: str) -> tuple[int, list[str]]:
+    """Run the script and return its status and its lines."""
+    log, command = tmp_path / f"{time.monotonic_ns()}.log", [str(PYTHON), str(script), "one", "two \u20ac"]
+    environment = variables(tmp_path, TMPDIR=str(tmp_path), CHANGED="after", NEW="\udcff\u20ac", **more)
+    return run(command, cwd=tmp_path, environment=environment, log=log), log.read_text().splitlines()
+
+
+def seen_by(run: RunLogged, script: Path, tmp_path: Path, **more: str) -> dict[str, Any]:
+    """Run the script to a good end and return what it saw."""
+    status, lines = run_script(run, script, tmp_path, **more)
+    assert (status, lines[-1]) == (0, "told on stderr")
+    return dict(json.loads(lines[-2]))
 
 
 def test_a_script_sees_what_it_would_see_in_a_python_of_its_own(tmp_path: Path, script: Path) -> None:
@@ -82,6 +98,7 @@ def test_a_script_sees_what_it_would_see_in_a_python_of_its_own(tmp_path: Path, 
     # The hook of a build backend takes its own folder off the path, before anything else.
     plain["path"].remove(str(script.parent))
     assert ahead == plain
+    assert (ahead["environment"]["BY_SITE"], ahead["environment"]["CFLAGS"]) == ("1", "-g0 -DBY_SITE")
     assert "STARTED" not in ahead["environment"]
 
 
@@ -95,42 +112,77 @@ def test_what_torch_sets_stays_and_where_it_looked_for_a_folder_does_not(tmp_pat
 def test_a_status_and_lines_get_through(tmp_path: Path, script: Path) -> None:
     heard = []
     with started(tmp_path) as run:
-        command, log = [str(PYTHON), str(script)], tmp_path / "log"
         status = run(
-            command,
+            [str(PYTHON), str(script)],
             cwd=tmp_path,
-            environment=environment(tmp_path, STATUS="7"),
-            log=log,
+            environment=variables(tmp_path, STATUS="7"),
+            log=tmp_path / "log",
             watcher=lambda line, session: heard.append((line, session in running_sessions())),
         )
     assert status == 7
     assert ("told on stderr", True) in heard
 
 
-def test_a_second_script_and_another_python_get_one_of_their_own(tmp_path: Path, script: Path) -> None:
+def test_much_that_torch_says_and_many_variables_stop_nothing(tmp_path: Path, script: Path) -> None:
+    with started(tmp_path, "print('x' * 200_000, flush=True)") as run:
+        assert seen_by(run, script, tmp_path, ONE="1" * 100_000, TWO="2" * 100_000)["torch"] is True
+
+
+def test_what_is_no_script_and_a_second_script_get_a_python_of_their_own(tmp_path: Path, script: Path) -> None:
     other = tmp_path / "other-python"
     other.symlink_to(PYTHON)
+    environment = variables(tmp_path)
     with started(tmp_path) as run:
-        log = tmp_path / "log"
-        assert run([str(other), "-c", "print('other')"], cwd=tmp_path, environment=environment(tmp_path), log=log) == 0
-        assert log.read_text() == "other\n"
+        for number, program in enumerate((other, PYTHON)):
+            log = tmp_path / f"{number}.log"
+            assert run([str(program), "-c", "print('here')"], cwd=tmp_path, environment=environment, log=log) == 0
+            assert log.read_text() == "here\n"
         assert seen_by(run, script, tmp_path)["torch"] is True
-        assert seen_by(run, script, tmp_path, status=3)["torch"] is False
+        assert seen_by(run, script, tmp_path)["torch"] is False
+        assert run_script(run, script, tmp_path, STATUS="3")[0] == 3
 
 
-@pytest.mark.parametrize("torch", ["raise ImportError('no torch here')", "os._exit(1)", "os.kill(os.getpid(), 9)"])
-def test_a_torch_that_ends_the_interpreter_delays_nothing(tmp_path: Path, script: Path, torch: str) -> None:
-    with started(tmp_path, torch) as run:
-        deadline = time.monotonic() + 30
-        while run.process.poll() is None and time.monotonic() < deadline:  # type: ignore[attr-defined]
-            time.sleep(0.05)
+@pytest.mark.parametrize("late", ["", "time.sleep(1)"], ids=["soon", "late"])
+@pytest.mark.parametrize("end", ["raise ImportError('no torch')", "os._exit(0)", "os.kill(os.getpid(), 9)"])
+def test_a_torch_that_ends_its_interpreter_ends_no_build(tmp_path: Path, script: Path, late: str, end: str) -> None:
+    with started(tmp_path, f"{late}; {end}".removeprefix("; ")) as run:
+        if not late:
+            time.sleep(1)
         assert seen_by(run, script, tmp_path)["torch"] is False
 
 
-def test_nothing_is_left_of_one_that_was_not_used(tmp_path: Path) -> None:
-    with started(tmp_path, "import time; time.sleep(60)"):
+@pytest.mark.parametrize("path", ["", ":/nowhere", "relative"])
+def test_no_python_is_started_where_its_path_depends_on_where(tmp_path: Path, path: str) -> None:
+    with head_start(PYTHON, environment={**os.environ, "PYTHONPATH": path}, folder=tmp_path / "head-start") as run:
+        assert (run is run_logged) == bool(path)
+
+
+def test_a_python_that_cannot_be_started_is_left_to_the_build(tmp_path: Path) -> None:
+    with head_start(tmp_path / "none", environment=os.environ, folder=tmp_path / "head-start") as run:
+        assert run is run_logged
+
+
+def test_modules_of_archpatch_are_not_found_where_its_files_are_links(tmp_path: Path) -> None:
+    copied = tmp_path / "linked"
+    copied.mkdir()
+    for module in Path(torch_first.__file__).parent.glob("*.py"):
+        (copied / module.name).symlink_to(module)
+    (tmp_path / "torch.py").touch()
+    (tmp_path / "script.py").write_text("import importlib.util; print(importlib.util.find_spec('working_folder'))")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(head_start_module, "_TORCH_FIRST", copied / "torch_first.py")
+        environment, log = {**os.environ, "PYTHONPATH": str(tmp_path)}, tmp_path / "log"
+        with head_start(PYTHON, environment=environment, folder=tmp_path / "head-start") as run:
+            assert run([str(PYTHON), str(tmp_path / "script.py")], cwd=tmp_path, environment=environment, log=log) == 0
+    assert log.read_text() == "None\n"
+
+
+@pytest.mark.parametrize("end", ["time.sleep(60)", "os._exit(1)"])
+def test_nothing_that_torch_has_started_is_left(tmp_path: Path, end: str) -> None:
+    with started(tmp_path, f"subprocess.Popen(['sleep', '60']); {end}"):
         (session,) = running_sessions()
-        assert list(session_commands(session))
+        time.sleep(1)
+        assert ["sleep", "60"] in list(session_commands(session))
     assert running_sessions() == []
     assert list(session_commands(session)) == []
 
@@ -138,7 +190,7 @@ def test_nothing_is_left_of_one_that_was_not_used(tmp_path: Path) -> None:
 def test_it_ends_with_the_process_that_started_it(tmp_path: Path) -> None:
     program = (
         "import sys, time; from pathlib import Path; from archpatch.builder.head_start import head_start\n"
-        "folder = Path(sys.argv[1]); variables = {'PYTHONPATH': sys.argv[1]}\n"
+        "folder = Path(sys.argv[1], 'head-start'); variables = {'PYTHONPATH': sys.argv[1]}\n"
         "with head_start(Path(sys.executable), environment=variables, folder=folder) as run:\n"
         "    print(run.process.pid, flush=True); time.sleep(60)"
     )
