@@ -70,9 +70,9 @@ class Series:
         for number in range(1, kills + 1):
             self.kill(after=[random.uniform(0, self.seconds) for _ in range(20)])
             self.look()
-            # With a wheel that was filed right before the kill, the next run would have nothing to do.
-            is_filed = any(True for _ in self.house.entries())
-            if is_filed or number % KILLS_PER_RERUN == 0 or number == kills:
+            # Where the wheel was filed for both right before the kill, the next run would have nothing to do.
+            is_done = all(list(self.house.entries_for(gpu)) for gpu in ("h100", "h200"))
+            if is_done or number % KILLS_PER_RERUN == 0 or number == kills:
                 self.rerun()
                 empty(self.archpatch)
 
