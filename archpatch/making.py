@@ -45,7 +45,7 @@ class Draft:
     inputs: Mapping[str, str]
     scratch: Path
     listener: Listener
-    run: RunLogged = run_logged
+    run: RunLogged
 
     @property
     def fingerprint(self) -> str:
